@@ -34,6 +34,8 @@ class MetricFacts(NamedTuple):
 METRICS: dict[str, MetricFacts] = {
     "prompt": MetricFacts(predicted="tok/s", compared=True),
     "decode": MetricFacts(predicted="tok/s", compared=True),
+    "acceptance": MetricFacts(long="acceptance of drafted tokens", better="more"),
+    "tokens_per_step": MetricFacts(long="tokens of a step of the model", better="more"),
     "throughput": MetricFacts(compared=True),
     "replica_throughput": MetricFacts("replica", "throughput of one replica"),
     "ttft": MetricFacts("TTFT", "time to first token (TTFT)"),
@@ -93,6 +95,17 @@ class Metric:
             "conditions": dict(self.conditions),
             **({"observed": dict(self.observed)} if self.observed else {}),
         }
+
+
+def accepted(acceptance: str) -> str:
+    """What stands behind a speed with drafted tokens: ' (71.2 % accepted)'; else nothing.
+
+    Args:
+        acceptance: as observed: a share, or why there is none.
+    """
+    if not acceptance:
+        return ""
+    return f" ({acceptance} accepted)" if acceptance.endswith("%") else f" ({acceptance})"
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:

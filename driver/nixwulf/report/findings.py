@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nixwulf.core.metric import adds_up, is_time, long_name
+from nixwulf.core.metric import accepted, adds_up, is_time, long_name
 from nixwulf.core.text import (
     amount,
     format_significant,
@@ -159,7 +159,8 @@ def _name(metric: MetricKey, line: CaseSummary) -> str:
 
 
 def _amount(line: CaseSummary, metric: MetricKey) -> str:
-    return amount(line.values[metric.name].typical, metric.unit)
+    value = line.values[metric.name]
+    return amount(value.typical, metric.unit) + accepted(value.acceptance)
 
 
 def _against_one(line: CaseSummary, metric: MetricKey) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nixwulf.core.metric import Better, better, short_name
+from nixwulf.core.metric import Better, accepted, better, short_name
 from nixwulf.core.text import (
     case_name,
     format_interval,
@@ -69,6 +69,7 @@ class MetricSummary:
 
     deviation is over all samples (n-1), None for one sample; n_samples is 0 where they are not
     known; percentiles are the 50th, 95th and 99th, None where they add nothing to the mean;
+    acceptance is that of drafted tokens, empty without any;
     speed_up and efficiency are against one node, None where that was not measured or means nothing.
     """
 
@@ -82,6 +83,7 @@ class MetricSummary:
     efficiency: float | None = None
     cost: Cost | None = None
     predicted: Band | None = None
+    acceptance: str = ""
 
     @property
     def counts(self) -> str:
@@ -100,8 +102,8 @@ class MetricSummary:
 
     @property
     def text(self) -> str:
-        """Mean and deviation: '22.1 ± 0.4'."""
-        return with_deviation(self.mean, self.deviation)
+        """Mean and deviation: '22.1 ± 0.4'; with drafted tokens '22.1 ± 0.4 (71.2 % accepted)'."""
+        return with_deviation(self.mean, self.deviation) + accepted(self.acceptance)
 
     @property
     def spread(self) -> tuple[str, str, str]:
@@ -124,6 +126,7 @@ def metric_summary(row: Mapping[str, Any]) -> MetricSummary:
         percentiles=None if row["p50"] is None else (row["p50"], row["p95"], row["p99"]),
         speed_up=row.get("speed_up"),
         efficiency=row.get("efficiency"),
+        acceptance=row["acceptance"],
         cost=cost if cost.watts is not None or cost.price_usd is not None else None,
     )
 

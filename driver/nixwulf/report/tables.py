@@ -8,6 +8,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from nixwulf.core.document import Cell, Column, RowGroup, Table, Value
+from nixwulf.core.metric import accepted
 from nixwulf.core.text import (
     format_significant,
     microseconds,
@@ -238,6 +239,7 @@ def _of_run(entry: Entry, wanted: MetricKey) -> str:
         return ""
     return "; ".join(
         with_deviation(metric["value"], metric.get("stddev"))
+        + accepted(metric.get("observed", {}).get("acceptance", ""))
         for metric in entry.record["metrics"]
         if metric["name"] == wanted.name
     )

@@ -23,7 +23,7 @@ def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     Columns: the keys; mean, stddev (n-1), p50, p95, p99 (nearest rank, of distributions only) and
     n_samples of the samples of all rows; where no row has samples, the mean of the values, and of
     a row alone the rest as it gives it; n_runs; medians of rtt_us and bandwidth_gbps; means of what
-    a speed costs, and the first source of each that is there.
+    a speed costs, and the first source of each that is there; the different acceptances.
     """
     import numpy as np
     import pandas as pd
@@ -37,6 +37,10 @@ def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     frame[[*alone, *_TEXTS]] = groups[[*alone, *_TEXTS]].first().to_numpy()
     frame[alone] = frame[alone].astype("float64").where(frame["n_runs"] == 1)
     frame[list(_TEXTS)] = frame[list(_TEXTS)].fillna("")
+    frame["acceptance"] = ""
+    if rows["acceptance"].any():
+        found = groups["acceptance"].agg(lambda texts: ", ".join(dict.fromkeys(texts)))
+        frame["acceptance"] = found.to_numpy()
 
     lengths = rows["samples"].map(len).to_numpy(dtype="int64")
     samples = np.fromiter(chain.from_iterable(rows["samples"]), "float64", lengths.sum())

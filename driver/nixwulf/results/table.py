@@ -54,6 +54,8 @@ TIDY_COLUMNS = {
     "name, as JSON with sorted keys",
     "conditions": "conditions of the metric, as JSON with sorted keys",
     "observed": "what was seen beside the samples, as JSON with sorted keys",
+    "acceptance": "of a speed with drafted tokens, the share that the model accepted, or why it is "
+    "not known; else empty",
     "n_prompt": "prompt length, tokens",
     "n_gen": "generated tokens",
     "depth": "tokens in the context before the measurement",
@@ -92,6 +94,7 @@ OF_CASE_COLUMNS = {
     "p50": "their median, nearest rank; absent where the metric is no distribution",
     "p95": "their 95th percentile, nearest rank",
     "p99": "their 99th percentile, nearest rank",
+    "acceptance": "as in the tidy table, of all runs",
     "watts_source": "as in the tidy table, of the first run that has one",
     "price_source": "as in the tidy table",
     "n_samples": "number of samples; absent where sources give none",
@@ -129,7 +132,9 @@ _NUMBERS = ("rtt_us", "bandwidth_gbps", "value", "stddev", *PERCENTILES)
 _NUMBERS += ("watts", "per_watt", "joules_per_token", "price_usd", "per_usd")
 _NO_COST = {"watts_source": "", "price_source": ""}
 _NO_METRIC = (
-    dict.fromkeys((*METRIC_KEYS, "conditions", "observed"), "") | _NO_COST | {"samples": ()}
+    dict.fromkeys((*METRIC_KEYS, "conditions", "observed", "acceptance"), "")
+    | _NO_COST
+    | {"samples": ()}
 )
 
 
@@ -286,6 +291,7 @@ def _metric(
         "variant": canonical({key: conditions[key] for key in conditions if key in telling}),
         "conditions": canonical(conditions),
         "observed": canonical(metric.get("observed", {})),
+        "acceptance": str(metric.get("observed", {}).get("acceptance", "")),
         "n_prompt": None if "prompt_words" in known else _count(known.get("n_prompt")),
         "n_gen": _count(known.get("n_gen")),
         "depth": _count(known.get("n_depth", known.get("depth"))),

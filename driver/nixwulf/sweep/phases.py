@@ -18,6 +18,7 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine, splitting
 from nixwulf.plugins.gates import context_of_run, examine
+from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.replicas import of_one_server, replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
@@ -146,6 +147,16 @@ def _bring(
         )
         if reason:
             raise RunFailure("unsupported", f"By the header of {run.model}, {reason}.")
+    if name := speculation.draft_model(run.case.parameters):
+        placed = run.bring_model(name)
+        if placed.missing_on:
+            raise RunFailure(
+                "skipped",
+                f"Node {placed.missing_on!r} has no draft {placed.path!r}; copy it there, or "
+                "correct the path in the sweep.",
+            )
+        run.draft = placed.path
+        run.engine_facts["draft"] = placed.path.rpartition("/")[2]
 
 
 def _look(run: Run, engine: Engine | None, benchmark: Benchmark) -> None:

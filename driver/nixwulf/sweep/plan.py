@@ -24,7 +24,7 @@ from nixwulf.llm import Model
 from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
 from nixwulf.plugins import benchmarks, engines, gates, meters, switches
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.publish.secrets import HIDDEN
 from nixwulf.results.record import sealed
@@ -34,7 +34,11 @@ from nixwulf.sweep.sweep_file import Sweep, parse_sweep
 SCHEMA_VERSION = "1.1"
 COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 """Of a point of a sweep, beside its parameters."""
-OF_EVERY_ENGINE = {container.NAME: container.PARAMETER, **passthrough.PARAMETERS}
+OF_EVERY_ENGINE = {
+    container.NAME: container.PARAMETER,
+    **passthrough.PARAMETERS,
+    **speculation.PARAMETERS,
+}
 """Parameters that each engine has beside its own."""
 _MOST_POINTS = 10_000
 _MOST_REASONS = 10
@@ -433,6 +437,12 @@ def _case(point: dict[str, Any], sweep: Sweep, cluster: Cluster) -> Case:
         seed=sweep.seed,
         samples=sweep.samples,
         warm_up=sweep.warm_up,
-        model_digest=sweep.models[point["model"]].digest if "model" in point else None,
+        model_digest=_digest(point, sweep) if "model" in point else None,
         image=container.resolve(toolbox, sweep.source, cluster.source) if toolbox else None,
     )
+
+
+def _digest(point: Mapping[str, Any], sweep: Sweep) -> str:
+    """Of the model's definition, and behind it that of a model that drafts for it."""
+    names = (point["model"], speculation.draft_model(point["parameters"]))
+    return " ".join(sweep.model(name).digest for name in names if name)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
+from nixwulf.core.metric import accepted
 from nixwulf.core.text import format_significant, plural
 from nixwulf.plugins.runtime.run import Case
 from nixwulf.results.record import Record
@@ -102,6 +103,7 @@ class TerminalProgress:
         self._ended.append(seconds)
         measured = ", ".join(
             f"{metric['name']} {format_significant(metric['value'])} {metric['unit']}"
+            f"{accepted(metric.get('observed', {}).get('acceptance', ''))}"
             for metric in record["metrics"][:_MOST_SHOWN]
         )
         came = measured or f"{record['outcome']}: {record['failure']['reason']}"

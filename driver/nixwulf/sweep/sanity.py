@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes.ssh import each
 from nixwulf.plugins.engines import Engine
-from nixwulf.plugins.runtime import memory
+from nixwulf.plugins.runtime import memory, speculation
 from nixwulf.plugins.runtime.openai import GREEDY
 from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -63,6 +63,8 @@ def check_text(
     texts = asked[worst]
     left_out |= texts.left_out
     words = {None: own, 1: "one node"}.get(count, f"{count} nodes, pipeline")
+    if speculation.speculates(run.case.parameters):
+        words = f"{words}, without a draft"
     words = "the CPU" if texts.wrong and texts.wrong is texts.cpu else words
     found.sanity["text"] = document(
         texts.judged,
@@ -149,7 +151,7 @@ def _references(
         kept = folder.get(run.case, count)
         if kept is not None:
             return count, kept, 0.0
-        first = run.on_first(count)
+        first = speculation.without(run.on_first(count))
         both = [tokens for tokens in fits if tokens in fitting(first, model)]
         try:
             made, spent = _make(engine, first, both, seconds)
@@ -159,7 +161,7 @@ def _references(
             # Not every engine has a pipeline for every model; one node it always has.
             if count == 1 or failure.outcome not in {"failed", "unsupported"}:
                 raise
-    return None, *_make(engine, run, fits, seconds)
+    return None, *_make(engine, speculation.without(run), fits, seconds)
 
 
 def _make(

@@ -11,7 +11,7 @@ from nixwulf.core.files import find_input, read_yaml
 from nixwulf.core.schema import check
 from nixwulf.llm import Model, parse_model
 from nixwulf.nodes import container
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.run import Limits
 
 SEED = 1
@@ -42,7 +42,9 @@ class Sweep:
     expect: tuple[dict[str, Any], ...] = ()
 
     def model(self, name: str) -> Model:
-        """The model of a name, the first one of an empty name; raises InputError."""
+        """The model of a name, the first of an empty one, or of a path; raises InputError."""
+        if name.startswith("/"):
+            return parse_model(name, {"path": name}, self.source)
         if name and name not in self.models:
             raise InputError(
                 f"{self.source}: the model {name!r} is not among models: {', '.join(self.models)}."
@@ -82,6 +84,7 @@ def parse_sweep(document: Any, source: str) -> Sweep:
                     f"{source}: the model {name!r} is not among models: "
                     f"{', '.join(models) or 'there are none'}."
                 )
+        _check_drafts(block.get("parameters", {}), models, source)
     return Sweep(
         name=document["name"],
         description=document.get("description", ""),
@@ -99,3 +102,16 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         document=document,
         expect=tuple(document.get("expect", ())),
     )
+
+
+def _check_drafts(given: dict[str, Any], models: dict[str, Model], source: str) -> None:
+    """Refuse a draft that is no model: a case would fail long after the sweep began."""
+    drafts = given.get(speculation.DRAFT, [])
+    for value in drafts if isinstance(drafts, list) else [drafts]:
+        name = speculation.draft_model({speculation.DRAFT: value})
+        if name and name not in models and not name.startswith("/"):
+            raise InputError(
+                f"{source}: the draft {name!r} is none of {speculation.NONE}, {speculation.NGRAM}, "
+                f"{speculation.MTP} and not among models: {', '.join(models)}; add it there, or "
+                "give its path on the nodes."
+            )

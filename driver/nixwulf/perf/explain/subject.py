@@ -30,8 +30,8 @@ _BANDWIDTH = "memory_bandwidth_gbs"
 _PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
 _GIB = 2**30
 _TOO_MANY = 2**40
-_GUESSES = ("speculative", "drafts", "num_speculative_tokens")
-_NONE = (None, False, 0, "", "off", "no")
+_GUESSES = ("speculative", "drafts", "num_speculative_tokens", "draft")
+_NONE = (None, False, 0, "", "off", "no", "none")
 
 
 @cache

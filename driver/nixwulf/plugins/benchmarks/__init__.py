@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter, choose, discover
+from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 from nixwulf.results.identity import REPLICAS
 
@@ -42,6 +43,8 @@ class Benchmark(ABC):
     """Whether Macs lack what it needs."""
     measures_replicas = False
     """Whether it spreads requests over several servers."""
+    shows_acceptance = False
+    """Whether it shows how many drafted tokens were accepted, without which decode says nothing."""
     over_cables: ClassVar[Mapping[str, OverCables]] = {}
     """Of the machines: by transport, what it asks of cables between more than two nodes."""
     ports: tuple[int, ...] = ()
@@ -60,6 +63,8 @@ class Benchmark(ABC):
         several = several or point.get("parallelism") == REPLICAS
         if several and not self.measures_replicas:
             return f"{self.name} measures one server; the benchmark of replicas is serve"
+        if speculation.speculates(point.get("parameters", {})) and not self.shows_acceptance:
+            return f"{self.name} shows no acceptance of drafts; the benchmark of drafts is serve"
         if transport and transport not in self.transports:
             return f"{self.name} runs over {' and '.join(self.transports)} only"
         if "requests" in self.parameters:

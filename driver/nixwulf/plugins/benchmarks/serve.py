@@ -15,6 +15,7 @@ from nixwulf.core.registry import Parameter
 from nixwulf.nodes.ssh import each
 from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
 from nixwulf.plugins.runtime.replicas import replicas
@@ -63,6 +64,10 @@ class Serve(Benchmark):
     prompts go on from there: `depth_from` is cache where the server's counts show that it had the
     beginning there, computed where it had not, unknown where it does not tell.
 
+    With a `draft`, `acceptance` (%) is the share of drafted tokens that the model accepted by the
+    server's counts, and `tokens_per_step` (tok/step) how many a step of it made; speeds stand with
+    their acceptance. There is no `itl`: the tokens of a step come together.
+
     Of `replicas` each node has a server, of `servers` each group of nodes: a request goes to that
     with the fewest in flight. `replica_throughput` (tok/s) is of each, by its head, over the time
     of the whole pass.
@@ -105,6 +110,7 @@ class Serve(Benchmark):
     }
     engines = None
     measures_replicas = True
+    shows_acceptance = True
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Also a number of servers that the nodes, or the requests, are not enough for."""
@@ -154,13 +160,18 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
         await load.send(counting, slots, slots, min(n_gen, WARM_UP_TOKENS))
     passes = []
     for _ in range(case.samples):
-        passes.append(await load.send(counting, values["requests"], slots, n_gen))
+        sending = load.send(counting, values["requests"], slots, n_gen)
+        clients = [server.client for server in servers]
+        passes.append(await speculation.counted(values, clients, sending))
         _keep(run, passes)
-    run.warnings += warnings(passes, n_prompt, n_gen, counting, depth)
+    drafts = speculation.speculates(values)
+    run.warnings += warnings(passes, n_prompt, n_gen, counting, depth, drafts=drafts)
     known = {**values, "ignore_eos": bool(load.extra)}
     holds = conditions(known, passes, counting)
     state = "warm" if case.warm_up else "cold"
-    found = metrics(passes, state, holds)
+    found = metrics(passes, state, holds, drafts=drafts)
+    if drafts:
+        found = speculation.with_acceptance(found, passes, run)
     if len(servers) > 1:
         names = [one.head.node.name for one in replicas(run)]
         run.warnings += idle(slots, len(servers))
@@ -261,7 +272,9 @@ def _keep(run: Run, passes: Sequence[Pass]) -> None:
     (run.raw / "answers.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -> list[Metric]:
+def metrics(
+    passes: Sequence[Pass], state: str, conditions: Mapping[str, Any], *, drafts: bool = False
+) -> list[Metric]:
     """The metrics of all passes.
 
     ttft, itl: ms, of each request and between its chunks; decode: tok/s of each request after its
@@ -273,6 +286,7 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
         passes: at least one.
         state: "warm" or "cold".
         conditions: of all metrics.
+        drafts: whether tokens are drafted: those of a step come together, so that there is no itl.
 
     Raises:
         RunFailure: no answer has a time between tokens.
@@ -292,12 +306,13 @@ def metrics(passes: Sequence[Pass], state: str, conditions: Mapping[str, Any]) -
 
     gaps = [gap for answer in answers for gap in answer.gaps_ms]
     between = [
-        metric("itl", "ms", gaps, spread=True),
+        *([] if drafts else [metric("itl", "ms", gaps, spread=True)]),
         metric("decode", "tok/s", rates, spread=True),
     ]
+    in_bulk = not drafts and any(map(came_in_bulk, answers))
     found = [
         metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True),
-        *([] if any(map(came_in_bulk, answers)) else between),
+        *([] if in_bulk else between),
         replace(
             metric("throughput", "tok/s", [one.tokens / one.seconds for one in passes]),
             # perf_counter and monotonic are the same clock on Linux and on macOS (PEP 418).
@@ -322,7 +337,13 @@ def came_in_bulk(answer: Answer) -> bool:
 
 
 def warnings(
-    passes: Sequence[Pass], n_prompt: int, n_gen: int, counting: Counting | None, depth: int = 0
+    passes: Sequence[Pass],
+    n_prompt: int,
+    n_gen: int,
+    counting: Counting | None,
+    depth: int = 0,
+    *,
+    drafts: bool = False,
 ) -> list[str]:
     """What a reader of the numbers has to know: counts that disagree, caches, a busy client.
 
@@ -332,6 +353,7 @@ def warnings(
         n_gen: tokens of each answer, as asked for.
         counting: how the server counts prompts; None where it does not.
         depth: tokens before each prompt, as asked for.
+        drafts: whether tokens are drafted: those of a step come together, in one chunk or several.
     """
     answers = [answer for one in passes for answer in one.answers]
     total, asked = len(answers), depth + n_prompt
@@ -342,7 +364,7 @@ def warnings(
             found.append(f"Of {total} answers {len(wrong)} {words(wrong[0])}.")
 
     report(
-        [answer for answer in answers if len(answer.came) != answer.tokens],
+        [answer for answer in answers if not drafts and len(answer.came) != answer.tokens],
         lambda first: (
             "had another number of chunks with text than of tokens by the server's usage, the "
             f"first {len(first.came)} and {first.tokens}: itl is between chunks, decode is of "
@@ -350,7 +372,7 @@ def warnings(
         ),
     )
     report(
-        [answer for answer in answers if came_in_bulk(answer)],
+        [answer for answer in answers if not drafts and came_in_bulk(answer)],
         lambda _: (
             "had most chunks read at once with the one before: decode and itl would not be times "
             "of the server, and are left out"
@@ -404,7 +426,7 @@ def warnings(
     )
     gaps = [gap for answer in answers for gap in answer.gaps_ms]
     together = sum(gap < TOGETHER_MS for gap in gaps)
-    if together > _TOGETHER_SHARE * len(gaps):
+    if not drafts and together > _TOGETHER_SHARE * len(gaps):
         found.append(
             f"Of {len(gaps)} chunks {together} were read at once with the one before: the server, "
             "the network or this machine delivers several together, so itl is not between tokens."

@@ -28,7 +28,7 @@ from nixwulf.plugins.engines.local import (
     programs_in,
 )
 from nixwulf.plugins.engines.splitting import Splits
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
@@ -129,6 +129,8 @@ class Engine(ABC):
     """Whether it takes a model by its name on Hugging Face."""
     elsewhere: bool = False
     """Whether it is no program of the driver's, but a server that somebody else has started."""
+    drafts: tuple[str, ...] = ()
+    """Kinds of drafts of which it decodes speculatively, those of runtime/speculation.py."""
     splits: Splits = Splits()
     """Its rules of how many nodes a model can be split over."""
     gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
@@ -177,6 +179,8 @@ class Engine(ABC):
             return taken
         if point.get("served") and not self.elsewhere:
             return f"{self.name} reads a model itself, and 'served' names one that a server has"
+        if problem := speculation.problem(self.name, self.drafts, given):
+            return problem
         nodes, parallelism = point["nodes"], point["parallelism"]
         if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"

@@ -149,6 +149,20 @@ def divergence(expected: Mapping[Token, float], observed: Mapping[Token, float])
     return max(0.0, total)
 
 
+def _apart(expected: Mapping[Token, float], observed: Position) -> float:
+    """The divergence of a position; where only its token is known, the least of any that takes it.
+
+    That is 0 for the likeliest token, and of another one that both are as likely as their mean:
+    llama-server gives no probabilities of tokens that were drafted and accepted.
+    """
+    if observed.top:
+        return divergence(expected, observed.top)
+    best = math.exp(min(0.0, max(expected.values())))
+    own = math.exp(min(0.0, expected.get(observed.token, min(expected.values()))))
+    mean = (best + own) / 2
+    return sum(one * math.log(one / mean) for one in (best, own) if one > 0)
+
+
 @dataclass(frozen=True)
 class TextComparison:
     """An answer held against another, token by token of the same text.
@@ -200,8 +214,8 @@ def compare(
         pairs = list(zip(expected[at:], answer, strict=False))
         same = next((n for n, (one, other) in enumerate(pairs) if one.token != other.token), None)
         for one, other in pairs if same is None else pairs[: same + 1]:
-            if one.top and other.top:
-                found.append(divergence(one.top, other.top))
+            if one.top:
+                found.append(_apart(one.top, other))
         if same is None and len(answer) < len(expected) - at:
             same = len(answer)
         if same is None:

@@ -38,6 +38,8 @@ from nixwulf.plugins.runtime.texts import (
 if TYPE_CHECKING:
     import httpx
 
+    from nixwulf.plugins.runtime.speculation import Drafted
+
 _IGNORE_EOS = {"ignore_eos": True}
 _BAD_REQUEST = (400, 422)
 
@@ -47,12 +49,13 @@ class Pass:
     """Requests that were sent together: their answers, and what the client cost.
 
     client_seconds: CPU time of the client's thread in that. servers: which one gave each answer, by
-    its place; empty where there is only one.
+    its place; empty where there is only one. drafted: tokens of a draft, where they are counted.
     """
 
     answers: tuple[Answer, ...]
     client_seconds: float
     servers: tuple[int, ...] = ()
+    drafted: Drafted | None = None
 
     @property
     def window(self) -> tuple[float, float]:

@@ -125,7 +125,8 @@ class Run:
     """A case in progress on connected nodes, the head first.
 
     deadline is in monotonic seconds; model is its path on the nodes that read it, empty where
-    there is none, tokenizer that of its file where the sweep names one, sizes those of its header.
+    there is none, tokenizer that of its file where the sweep names one, draft that of the model
+    that drafts tokens for it, sizes those of its header.
     engine_facts and warnings go into the record; engine_found is what an engine found out or made
     up for the run, by kind and name. waived are names of gates that may refuse; power is what the
     session knows of that of its nodes. bring_model brings another model of the sweep by its name,
@@ -149,6 +150,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     power: PowerSession = field(default_factory=PowerSession)
     tokenizer: str = ""
+    draft: str = ""
     bring_model: Callable[[str], PlacedModel] = dict[str, PlacedModel]().__getitem__
     sizes: Sizes | None = None
     scratch: str = field(default_factory=lambda: f"/tmp/nixwulf-{secrets.token_hex(8)}")  # noqa: S108 - nobody can know it

@@ -21,11 +21,15 @@ _K = TypeVar("_K", bound=Hashable)
 
 @dataclass(frozen=True)
 class SideValue:
-    """A metric on one side: mean or median, and how many samples and runs it rests on."""
+    """A metric on one side: mean or median, and how many samples and runs it rests on.
+
+    acceptance: of drafted tokens, empty without any.
+    """
 
     value: float
     n_samples: int
     n_runs: int
+    acceptance: str = ""
 
 
 @dataclass(frozen=True)
@@ -221,11 +225,12 @@ def _in_turn(one: Iterable[ComparedRow], two: Iterable[ComparedRow]) -> bool:
 def _value(rows: list[ComparedRow], distribution: bool, complete: bool) -> SideValue:
     """Over all samples where both sides have them, else over what each record gives."""
     samples = [sample for row in rows for sample in row.values["samples"]]
+    acceptance = ", ".join(dict.fromkeys(row.values["acceptance"] for row in rows))
     if complete:
-        return SideValue(typical(samples, distribution), len(samples), len(rows))
+        return SideValue(typical(samples, distribution), len(samples), len(rows), acceptance)
     given = [row.values["p50"] if distribution else None for row in rows]
     values = [p50 or row.values["value"] for p50, row in zip(given, rows, strict=True)]
-    return SideValue(typical(values, False), len(samples), len(rows))
+    return SideValue(typical(values, False), len(samples), len(rows), acceptance)
 
 
 def _endings(a: Side, b: Side, over: Sequence[str]) -> tuple[Ending, ...]:

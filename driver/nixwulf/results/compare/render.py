@@ -23,7 +23,7 @@ from nixwulf.core.text import clean
 from nixwulf.results.compare.comparison import Comparison
 from nixwulf.results.compare.gate import Power
 from nixwulf.results.compare.interval import ASSUMED, Interval
-from nixwulf.results.compare.pairs import Ending, Pair
+from nixwulf.results.compare.pairs import Ending, Pair, SideValue
 from nixwulf.results.compare.text import Names, difference_document, differences, pairs, sentences
 from nixwulf.results.identity import Identity
 
@@ -110,8 +110,8 @@ def _heads(comparison: Comparison, names: Names) -> list[str]:
 def _pair(pair: Pair) -> dict[str, Any]:
     document: dict[str, Any] = {
         "case": _flat(pair.shared),
-        "a": vars(pair.a),
-        "b": vars(pair.b),
+        "a": _side(pair.a),
+        "b": _side(pair.b),
         "ratio": pair.ratio,
         "interval": None if pair.interval is None else [pair.interval.low, pair.interval.high],
         "session_effect": None if pair.interval is None else _session_effect(pair.interval),
@@ -119,6 +119,10 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "for_the": pair.judgement,
     }
     return {key: value for key, value in document.items() if value not in (None, "")}
+
+
+def _side(value: SideValue) -> dict[str, Any]:
+    return {key: one for key, one in vars(value).items() if one != ""}
 
 
 def _session_effect(interval: Interval) -> dict[str, Any]:

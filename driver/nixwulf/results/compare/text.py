@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nixwulf.core.metric import short_name
+from nixwulf.core.metric import accepted, short_name
 from nixwulf.core.text import case_name, clean, format_significant, link_name, plural, unit_name
 from nixwulf.results.compare.comparison import Comparison, Difference
 from nixwulf.results.compare.gate import ENOUGH, Power
@@ -134,7 +134,8 @@ def _values(values: tuple[str, ...]) -> str:
 
 
 def _value(value: SideValue) -> str:
-    return format_significant(value.value) if value.value else "0"
+    text = format_significant(value.value) if value.value else "0"
+    return text + accepted(value.acceptance)
 
 
 def _interval(pair: Pair) -> str:

@@ -20,7 +20,7 @@ from nixwulf.plugins.engines.llama_cpp import devices, install, options
 from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.memory import BY_MEMORY
 from nixwulf.plugins.runtime.openai import Endpoint, context, demand
@@ -52,6 +52,10 @@ class LlamaCpp(Engine):
     to llama-bench and to the llama-server by which its text is judged: of flags that those two take
     in different forms (`-nkvo 1`, `-nkvo`) use the benchmark serve.
 
+    A draft runs on the head alone: on its GPUs, else its CPU (`-devd`). llama-server goes on
+    without one that it cannot use, as of another vocabulary, and says so in `/slots`: that is
+    `unsupported`.
+
     The device is proved by llama-bench's `devices` and `n_gpu_layers`, by each RPC server's list
     and by llama-server's lines at verbosity 4; other ones are `fallback`. The transport is proved
     by counters and by llama.cpp's lines: for `rdma` each node gets `GGML_RDMA_DEV` and
@@ -78,6 +82,7 @@ class LlamaCpp(Engine):
     ports = (_RPC_PORT,)
     api_port = 8080
     over_cables: ClassVar = {"tcp": OverCables(), "rdma": OverCables()}
+    drafts = speculation.KINDS
     splits = devices.SPLITS  # each node has at least one device
     # A tile of a product of matrices is as wide as the chunk, up to 128 on CUDA, HIP
     # (https://github.com/ggml-org/llama.cpp/pull/26977) and Vulkan, and 32 on Metal.
@@ -271,12 +276,13 @@ class LlamaCpp(Engine):
         argv += [*devices.arguments(run, ","), *more, "--no-webui", "--no-warmup"]
         flags = devices.flags(run, "llama-server")
         argv += options.of_server(run.case.parameters, flags)
+        argv += devices.draft_arguments(run)
         environment = {**self.environment(run, run.head), **cache}
         server = run.start(run.head, label, argv, environment)
         try:
             with run.head.forwarded(socket) as local:
                 endpoint = Endpoint(run, local, run.model.rpartition("/")[2], server)
-                endpoint.wait_until_healthy()
+                _wait_until_healthy(endpoint, server)
                 asked = devices.of_client(run)
                 problem = devices.server_problem(asked, server.node, _output(server))
                 _refuse(problem or _rpc_servers_problem(run))
@@ -314,6 +320,25 @@ def _rpc_servers_problem(run: Run) -> str | None:
         if problem:
             return problem
     return None
+
+
+def _wait_until_healthy(endpoint: Endpoint, server: OwnedProcess) -> None:
+    """Also until it drafts as the case asks, else raise RunFailure unsupported.
+
+    Of some drafts that it cannot use llama-server ends, of others it goes on without.
+    """
+    run = endpoint.run
+    drafts = speculation.speculates(run.case.parameters)
+    try:
+        endpoint.wait_until_healthy()
+        if not drafts or all(slot.get("speculative", True) for slot in endpoint.get("/slots")):
+            return
+    except RunFailure:
+        if not drafts or not devices.draft_problem(run, _output(server)):
+            raise
+    server.stop()  # then all that it printed is here
+    silent = "llama-server drafts nothing, and does not say why."
+    raise RunFailure("unsupported", devices.draft_problem(run, _output(server)) or silent)
 
 
 def _refuse(problem: str | None) -> None:

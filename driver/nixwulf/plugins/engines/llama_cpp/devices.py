@@ -61,6 +61,11 @@ _META = re.compile(r"creating a Meta device with (\d+) devices")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers")
 # `load_tensors: RPC0[10.77.1.12:50052] model buffer size =    15.01 MiB`; of the head without [].
 _BUFFER = re.compile(r"(\w+)(?:\[([^\]:]+):\d+\])? model buffer size = +([\d.]+) MiB")
+# https://github.com/ggml-org/llama.cpp/blob/master/tools/server/server-context.cpp
+_NO_DRAFT = re.compile(
+    r"(?:initialize speculative decoding context: |srv +load_model: (?=failed to create MTP))(.+)"
+)
+_DRAFT_BEGINS = "loading draft model"
 _OFFERS = re.compile(r"^ +(\w+): .*MiB", re.MULTILINE)
 _FAMILIES = (*DEVICE_PREFIXES.values(), ("RPC",))
 
@@ -166,6 +171,26 @@ def arguments(run: Run, separator: str) -> list[str]:
     ]
 
 
+def draft_arguments(run: Run) -> list[str]:
+    """How a server is given the case's draft; none without one."""
+    own = gpus(run, run.head)
+    return options.of_draft(run.case.parameters, run.draft, own, flags(run, "llama-server"))
+
+
+def draft_problem(run: Run, log: str) -> str:
+    """Why a server does not draft as the case asks, in its own words; empty where it has none.
+
+    Args:
+        run: of the case.
+        log: of the server.
+    """
+    match = _NO_DRAFT.search(log)
+    words = f": {match[1].strip()}" if match else ""
+    return (
+        words and f"llama-server drafts nothing with draft {run.case.parameters['draft']!r}{words}."
+    )
+
+
 def _shares(run: Run) -> list[str]:
     """The layers of each of a client's devices by the case's split; none where it is llama.cpp's.
 
@@ -200,7 +225,7 @@ def record_placed(run: Run, log: str) -> None:
     names = [node.node.name for node in run.nodes]
     found = dict.fromkeys(names, 0.0)
     name_of = {run.data_address(node): node.node.name for node in served(run)}
-    for device, address, size in _BUFFER.findall(log):
+    for device, address, size in _BUFFER.findall(_of_the_model(log)):
         name = name_of.get(address) if address else names[0]
         if name and not device.startswith(CPU):
             found[name] += float(size)
@@ -330,6 +355,7 @@ def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
         node: where it runs.
         log: its output so far; one that names no device proves nothing.
     """
+    log = _of_the_model(log)
     meta = _META.search(log)
     used = {meta[0]} if meta else set(_USING.findall(log))
     if meta and int(meta[1]) == len(asked):
@@ -346,6 +372,11 @@ def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
             "the others on the CPU."
         )
     return None
+
+
+def _of_the_model(log: str) -> str:
+    """What a server prints until it loads a draft, whose layers and devices are others."""
+    return log.partition(_DRAFT_BEGINS)[0]
 
 
 def rpc_server_problem(asked: Sequence[str], node: str, output: str) -> str | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.attachments import Attachment
+from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.memory import BY_MEMORY, SPLITS
 from nixwulf.plugins.runtime.run import RunFailure
 
@@ -87,6 +88,14 @@ RESERVED = {
         "the parameters n_prompt, n_gen and n_depth"
     ),
     "-np --parallel -c --ctx-size": "the parameters concurrency, n_prompt and n_gen",
+    "-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-type"
+    " --spec-default": "the parameter draft",
+    "--draft --draft-n --draft-max --spec-draft-n-max --spec-ngram-simple-size-m": (
+        "the parameter draft_tokens"
+    ),
+    "-devd --device-draft --spec-draft-device -ngld --gpu-layers-draft --n-gpu-layers-draft"
+    " --spec-draft-ngl": "the parameter backend",
+    "--spec-synth-len --spec-synth-rates": "nothing: acceptance would be made up",
     "-r --repetitions": "samples of the sweep",
     "--no-warmup --warmup": "warm_up of the sweep",
     "-s --seed": "seed of the sweep",
@@ -116,6 +125,12 @@ _LOAD_OF_SERVER = {
     "--load-mode": {"mmap": ["-lm", "mmap"], "none": ["-lm", "none"], "dio": ["-lm", "dio"]},
     "--direct-io": {"mmap": ["--mmap"], "none": ["--no-mmap"], "dio": ["--direct-io"]},
     "--no-mmap": {"mmap": [], "none": ["--no-mmap"]},
+}
+# By the kind of draft: the name of its kind, and the flag of its tokens for a step.
+_DRAFTS = {
+    speculation.MODEL: ("draft-simple", "--spec-draft-n-max"),
+    speculation.MTP: ("draft-mtp", "--spec-draft-n-max"),
+    speculation.NGRAM: ("ngram-simple", "--spec-ngram-simple-size-m"),
 }
 _FLASH_ATTENTION = {
     "--flash-attn auto": {"on": ["-fa", "on"], "off": ["-fa", "off"]},
@@ -172,6 +187,34 @@ def of_server(parameters: Mapping[str, Any], flags: Collection[str]) -> list[str
 def verbose(flags: Collection[str]) -> list[str]:
     """What makes llama-server print its devices, the layers on them and RDMA, while it loads."""
     return ["-lv", "4"] if "--log-verbosity" in flags else []
+
+
+def of_draft(
+    parameters: Mapping[str, Any], model: str, gpus: Sequence[str], flags: Collection[str]
+) -> list[str]:
+    """What llama-server takes to draft: a model runs on the head alone.
+
+    Args:
+        parameters: of the case.
+        model: path of its draft model, empty without one.
+        gpus: of the head, by the names that its build lists.
+        flags: of the build.
+
+    Raises:
+        RunFailure: unsupported, by a build that lacks the kind; a draft model without --spec-type
+            drafts nothing in silence.
+    """
+    if not speculation.speculates(parameters):
+        return []
+    if "--spec-type" not in flags:
+        raise RunFailure("unsupported", "This build of llama-server has no '--spec-type'.")
+    name, count = _DRAFTS[speculation.kind(parameters)]
+    words = ["--spec-type", name]
+    if model:
+        layers = "999" if gpus else "0"
+        words += ["-md", model, "-devd", ",".join(gpus) or "none", "-ngld", layers]
+    tokens = parameters.get(speculation.DRAFT_TOKENS, 0)
+    return [*words, *([count, str(tokens)] if tokens else [])]
 
 
 def _both(

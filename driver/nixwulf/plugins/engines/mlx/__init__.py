@@ -16,7 +16,7 @@ from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.mlx import install, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
-from nixwulf.plugins.runtime import nccl, passthrough
+from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_completions import Completions
@@ -48,6 +48,7 @@ class Mlx(Engine):
 
     mlx-lm 0.32.2 has a pipeline for deepseek_v2 and v3, glm4_moe, ministral3, qwen2, qwen3_5,
     qwen3_moe, qwen3_next and others, not for llama or qwen3; MLX 0.32.4 has no send over NCCL.
+    mlx_lm.server does not count drafted tokens, so that decode with a draft has no acceptance.
     """
 
     name = "mlx"
@@ -58,6 +59,7 @@ class Mlx(Engine):
         "--prompt-tokens -p --generation-tokens -g --num-trials -n --batch-size -b": (
             "the parameters n_prompt and n_gen, and samples"
         ),
+        "--draft-model --num-draft-tokens": "the parameters draft and draft_tokens",
     }
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
@@ -80,6 +82,7 @@ class Mlx(Engine):
     model_on_every_node = True
     hub_models = True
     gpus = ("apple", "nvidia")
+    drafts = (speculation.MODEL,)
     over_cables: ClassVar = {
         "tcp": OverCables(pairs=False),
         "rdma": OverCables(control=True),
@@ -104,6 +107,8 @@ class Mlx(Engine):
         if problem:
             return problem
         model, nodes = point.get("random"), point["nodes"]
+        if nodes > 1 and speculation.speculates(point["parameters"]):
+            return "mlx_lm.server drafts on one node only"
         if model is None or nodes == 1:
             return None
         if point["parallelism"] == "pipeline":
@@ -159,6 +164,9 @@ class Mlx(Engine):
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
         """mlx_lm.server on all nodes; the head answers, on its loopback address only."""
         arguments = [*self.arguments(run), "--host", "127.0.0.1", "--port", str(_SERVER_PORT)]
+        if run.draft:
+            count = str(speculation.tokens(run.case.parameters))
+            arguments += ["--draft-model", run.draft, "--num-draft-tokens", count]
         with (
             ranks.started(run, "mlx-server", "mlx_lm.server", lambda _: arguments) as group,
             run.head.forwarded(f"127.0.0.1:{_SERVER_PORT}") as local,

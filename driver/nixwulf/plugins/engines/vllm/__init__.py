@@ -6,6 +6,7 @@ of the case cannot be served at once: a server is started when it is asked, and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,18 +15,17 @@ from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabric_ports import TCP
-from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm import random_safetensors
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Engine, Performance, devices
+from nixwulf.plugins.engines import Engine, Performance, devices, kept_servers
 from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
-from nixwulf.plugins.runtime import nccl, passthrough
+from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_completions import Completions
@@ -115,6 +115,7 @@ class Vllm(Engine):
         "--enforce-eager": "the parameter eager",
         "--max-model-len": "the parameter max_model_len",
         "--max-num-seqs": "the parameter max_num_seqs",
+        "--speculative-config -sc": "the parameters draft and draft_tokens",
     }
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
@@ -130,6 +131,7 @@ class Vllm(Engine):
     model_on_every_node = True
     hub_models = True
     gpus = ("amd", "nvidia")
+    drafts = speculation.KINDS
     ports = (_PORT, _MASTER_PORT, ray.PORT)
     over_cables = nccl.OVER_CABLES
     api_port = _PORT
@@ -201,12 +203,12 @@ class Vllm(Engine):
     def endpoint(self, run: Run) -> Iterator[Endpoint]:
         """The server, which goes on for the rest of the run."""
         name = _server_name(run)
-        server = next((p for p in run.owned if p.running and _is(p, run, name)), None)
+        server = kept_servers.running(run, name)
         with run.head.forwarded(base_url(run).removeprefix("http://")) as local:
             if server:
                 yield Endpoint(run, local, run.model, server)
                 return
-            _stop_servers(run)
+            kept_servers.stop(run, "vllm")
             endpoint = Endpoint(run, local, run.model, self.launch(run, name))
             endpoint.wait_until_healthy()
             found = endpoint.get("/version")
@@ -260,12 +262,29 @@ def serve_arguments(run: Run, node: Connection) -> list[str]:
     arguments = [program, "serve", run.model, "--seed", str(case.seed)]
     if case.nodes > 1:
         arguments += [_SPLIT[case.parallelism or ""], str(case.nodes)]
-    arguments += ["--gpu-memory-utilization", f"{_gpu_memory(run, node):g}"]
+    arguments += [
+        "--gpu-memory-utilization",
+        f"{kept_servers.gpu_memory(run, node, _GPU_MEMORY):g}",
+    ]
     arguments += ["--dtype", values["dtype"]]
     arguments += ["--enforce-eager"] if values["eager"] else []
     for key in ("max_model_len", "max_num_seqs"):
         arguments += [f"--{key.replace('_', '-')}", str(values[key])] if values[key] else []
-    return [*arguments, *passthrough.arguments(values)]
+    return [*arguments, *_draft(run), *passthrough.arguments(values)]
+
+
+def _draft(run: Run) -> list[str]:
+    """How a server is given the case's draft; vLLM sees by a model's config whether it is a head.
+
+    https://docs.vllm.ai/en/latest/features/speculative_decoding/
+    """
+    values = run.case.parameters
+    kind = speculation.kind(values)
+    if kind == speculation.NONE:
+        return []
+    how = {"model": run.draft} if kind == speculation.MODEL else {"method": kind}
+    config = {**how, "num_speculative_tokens": speculation.tokens(values)}
+    return ["--speculative-config", json.dumps(config)]
 
 
 def environment(run: Run, node: Connection) -> dict[str, str]:
@@ -290,33 +309,18 @@ def _rank(run: Run, rank: int) -> list[str]:
     return ["--nnodes", str(run.case.nodes), "--node-rank", str(rank), *meeting]
 
 
-def _gpu_memory(run: Run, node: Connection) -> float:
-    """The share of the GPU's memory: the sweep's, at most the platform's."""
-    fact = load_platform(node.node.platform).get("gpu_memory_fraction", {"value": _GPU_MEMORY})
-    most = min(_GPU_MEMORY, float(fact["value"]))
-    wanted = run.case.parameters["gpu_memory_percent"] / 100
-    return min(most, wanted) if wanted else most
-
-
 def _server_name(run: Run) -> str:
-    return f"vllm-{run.case.nodes}-{run.case.parallelism}"
-
-
-def _is(process: OwnedProcess, run: Run, name: str) -> bool:
-    return process.unit.startswith(f"nixwulf-{run.raw.name}-{name}-")
-
-
-def _stop_servers(run: Run) -> None:
-    for process in reversed(run.owned):
-        if _is(process, run, "vllm"):
-            process.stop()
+    draft = "draft-" if speculation.speculates(run.case.parameters) else ""
+    return f"vllm-{draft}{run.case.nodes}-{run.case.parallelism}"
 
 
 def _log(run: Run, node: Connection) -> str:
     """What a node's ranks printed; Ray brings the workers' lines to the head, with addresses."""
     by_ray = run.case.parameters["executor"] == "ray"
     source = run.head if by_ray else node
-    ranks = [p for p in run.owned if p.node == source.node.name and _is(p, run, _server_name(run))]
+    name = _server_name(run)
+    owned = [p for p in run.owned if p.node == source.node.name]
+    ranks = [p for p in owned if kept_servers.is_named(p, run, name)]
     text = "\n".join(words for rank in ranks for words in (rank.output, rank.errors))
     return (
         ray.lines_of(text, None if node is run.head else run.meeting_address(node))

@@ -1,0 +1,257 @@
+"""SGLang: its server, one GPU a node, its own launcher with a rank on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nixwulf.core.registry import Parameter
+from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.llm import random_safetensors
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.engines import Engine, Performance, devices, kept_servers
+from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
+from nixwulf.plugins.engines.sglang.completer import Generate, context_of
+from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
+from nixwulf.plugins.runtime import nccl, passthrough, speculation
+from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.run import Run
+
+_PORT = 30000
+_SPLIT = {"tensor": "--tp-size", "pipeline": "--pp-size"}
+# What is usual on GPUs with memory of their own; SGLang's own depends on the model.
+_GPU_MEMORY = 0.85
+# What the server's own Python picks; without any device it raises.
+_TELL = f"""
+try:
+    from sglang.srt.utils import get_device
+    print("{devices.MARK}", get_device())
+except Exception:
+    print("{devices.MARK} {devices.NONE}")
+"""
+_REMEDY = "install SGLang for it there ('python -m sglang.check_env' prints what it finds)"
+_PACKAGES = (
+    *("sglang", "sglang-kernel", "sgl-kernel", "torch"),
+    *("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+)
+_TYPES = ("auto", "bfloat16", "float16", "float32")
+_ALGORITHMS = {
+    speculation.NGRAM: "NGRAM",
+    speculation.MTP: "NEXTN",
+    speculation.MODEL: "STANDALONE",
+}
+
+
+class SGLang(Engine):
+    """SGLang's OpenAI-compatible server, one GPU a node: never run by the project.
+
+    No wheel of it computes on a CPU, so that the lab has none: what is started and read is that of
+    the sources of 0.5.10 and 0.5.23. Each node has a rank (`--nnodes`, `--node-rank`), and all meet
+    at the head (`--dist-init-addr`); the head's server listens on its loopback.
+
+    All ranks get the variables of NCCL and Gloo that vLLM's get, and `SGLANG_HOST_IP`. Channels in
+    NCCL's log that are not `via NET/IB` with rdma, or `via NET/Socket` with tcp, are `fallback`.
+    The server's own Python on each node is asked which device SGLang picks; the CPU of a node whose
+    platform has a GPU is `failed`.
+
+    A draft model is SGLang's STANDALONE, `mtp` its NEXTN. SGLang counts steps, and drafts the same
+    number of tokens for each, from which acceptance follows.
+    """
+
+    name = "sglang"
+    parameters: ClassVar = {
+        "gpu_memory_percent": Parameter(
+            default=0,
+            help=(
+                "share of the GPU's memory (--mem-fraction-static); 0: what the platform can spare "
+                "(gpu_memory_fraction, else 85), and more is never taken"
+            ),
+        ),
+        "dtype": Parameter(default="auto", choices=_TYPES, help="type of the weights"),
+        "max_model_len": Parameter(
+            default=0, help="longest context (--context-length), tokens; 0: SGLang's own"
+        ),
+        "max_num_seqs": Parameter(
+            default=0, help="sequences at once (--max-running-requests); 0: SGLang's own"
+        ),
+    }
+    reserved_arguments: ClassVar = {
+        "--model-path --model --served-model-name --tokenizer-path --download-dir --revision": (
+            "models in the sweep"
+        ),
+        "--host --port --api-key --config --log-level --tokenizer-worker-num --enable-metrics": (
+            "nothing: the driver starts it and asks it"
+        ),
+        "--random-seed": "seed of the sweep",
+        "--tp --tp-size --tensor-parallel-size --pp --pp-size --pipeline-parallel-size": (
+            "the axes nodes and parallelism"
+        ),
+        "--dp --dp-size --data-parallel-size --load-balance-method": "parallelism: [replicas]",
+        "--nnodes --node-rank --dist-init-addr --nccl-init-addr --nccl-port": "the axis nodes",
+        "--device --base-gpu-id": "the order of the nodes",
+        "--mem-fraction-static": "the parameter gpu_memory_percent",
+        "--dtype": "the parameter dtype",
+        "--context-length": "the parameter max_model_len",
+        "--max-running-requests": "the parameter max_num_seqs",
+        "--speculative-algorithm --speculative-draft-model-path --speculative-draft-model": (
+            "the parameter draft"
+        ),
+        "--speculative-num-steps --speculative-eagle-topk --speculative-num-draft-tokens": (
+            "the parameter draft_tokens"
+        ),
+    }
+    reserved_variables: ClassVar = {**nccl.RESERVED, "SGLANG_HOST_IP": "the axis fabric"}
+    text_parameters = ("dtype",)
+    programs = ("sglang",)
+    lacking = (
+        "SGLang is not on PATH ('sglang'), and has no wheel for CPUs; run it on nodes with GPUs."
+    )
+    model_on_every_node = True
+    hub_models = True
+    gpus = ("amd", "nvidia")
+    ports = (TCP["sglang"],)
+    over_cables = nccl.OVER_CABLES
+    api_port = _PORT
+    measuring_variables = nccl.LOGGING
+    drafts = speculation.KINDS
+    # Its layers took vLLM's rules: heads divide, key-value heads divide or repeat
+    # (srt/layers/linear.py of https://github.com/sgl-project/sglang).
+    splits = Splits(even_heads=True, kv_heads=equal_or_repeated_kv_heads)
+    performance = Performance(family="vllm")
+
+    def random_model(self, model: RandomModel) -> Path:
+        """A Hugging Face folder."""
+        return random_safetensors.ensure(model)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """More of the GPU than there is; and a draft over a pipeline."""
+        given = point["parameters"]
+        if given["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
+            return "gpu_memory_percent is above 100"
+        if point["parallelism"] == "pipeline" and speculation.speculates(given):
+            return "SGLang has no speculative decoding over a pipeline"
+        return super().unsupported(point)
+
+    def version_command(self, programs: Mapping[str, str]) -> list[str]:
+        """Without importing it, which takes seconds."""
+        return devices.version_command(programs.get("sglang"), *_PACKAGES)
+
+    def start(self, run: Run) -> None:
+        """Ask for the devices; the ranks start when the server is first asked."""
+        run.engine_facts["origin"] = run.program("sglang")
+        devices.require_gpus(run, self, devices.ask(run, "sglang", _TELL), _REMEDY)
+
+    def transport_problem(self, run: Run) -> str | None:
+        """What contradicts the case's transport in NCCL's logs of the nodes."""
+        if run.fabric is None:
+            return None
+        return nccl.transport_problem(
+            run.case.transport, {node.node.name: _log(run, node) for node in run.nodes}
+        )
+
+    @contextmanager
+    def completer(self, run: Run, context: int) -> Iterator[Generate]:
+        """The server that is measured: it has the room that the case gives it."""
+        with self.endpoint(run) as endpoint:
+            yield Generate(endpoint, context_of(endpoint))
+
+    @contextmanager
+    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+        """The server, which goes on for the rest of the run."""
+        name = _server_name(run)
+        server = kept_servers.running(run, name)
+        with run.head.forwarded(f"127.0.0.1:{_PORT}") as local:
+            if server:
+                yield Endpoint(run, local, run.model, server)
+                return
+            kept_servers.stop(run, "sglang")
+            endpoint = Endpoint(run, local, run.model, self.launch(run, name))
+            endpoint.wait_until_healthy()
+            found = endpoint.get("/get_server_info")
+            run.engine_facts["version"] = str(found["version"]) if "version" in found else ""
+            yield endpoint
+
+    def launch(self, run: Run, name: str) -> OwnedProcess:
+        """Start the ranks of the other nodes, then that of the head, which serves."""
+        for rank, node in enumerate(run.workers, start=1):
+            argv = [*serve_arguments(run, node), *_rank(run, rank)]
+            run.start(node, name, argv, environment(run, node), background=True)
+        argv = [*serve_arguments(run, run.head), *_rank(run, 0)]
+        return run.start(run.head, name, argv, environment(run, run.head))
+
+    def serve_commands(self, run: MeasuredRun) -> Serving:
+        """As it was started."""
+        argv = run.of("sglang")[-1].argv
+        return serving(self, run, run.started, argv[argv.index("--model-path") + 1])
+
+
+ENGINE = SGLang()
+
+
+def serve_arguments(run: Run, node: Connection) -> list[str]:
+    """What every rank of a server takes."""
+    case, values = run.case, run.case.parameters
+    memory = kept_servers.gpu_memory(run, node, _GPU_MEMORY)
+    arguments = [run.program("sglang", node), "serve", "--model-path", run.model]
+    arguments += ["--host", "127.0.0.1", "--port", str(_PORT), "--random-seed", str(case.seed)]
+    arguments += ["--mem-fraction-static", f"{memory:g}", "--dtype", values["dtype"]]
+    for key, flag in (
+        ("max_model_len", "--context-length"),
+        ("max_num_seqs", "--max-running-requests"),
+    ):
+        arguments += [flag, str(values[key])] if values[key] else []
+    if case.nodes > 1:
+        arguments += [_SPLIT[case.parallelism or ""], str(case.nodes)]
+    return [*arguments, *_draft(run), *passthrough.arguments(values)]
+
+
+def _draft(run: Run) -> list[str]:
+    """How a server drafts, one candidate for each token, and counts its steps."""
+    kind, count = speculation.kind(run.case.parameters), speculation.tokens(run.case.parameters)
+    if kind == speculation.NONE:
+        return []
+    arguments = ["--enable-metrics", "--speculative-algorithm", _ALGORITHMS[kind]]
+    arguments += ["--speculative-num-draft-tokens", str(count + 1)]
+    if kind != speculation.NGRAM:
+        arguments += ["--speculative-num-steps", str(count), "--speculative-eagle-topk", "1"]
+    return [*arguments, *(["--speculative-draft-model-path", run.draft] if run.draft else [])]
+
+
+def environment(run: Run, node: Connection) -> dict[str, str]:
+    """The same variables for every rank, each with its node's own values."""
+    variables = {"PYTHONFAULTHANDLER": "1"}
+    if run.model.startswith("/"):
+        variables["HF_HUB_OFFLINE"] = "1"
+    if run.fabric is None:
+        return variables
+    meeting = {"SGLANG_HOST_IP": run.meeting_address(node)}
+    return {**variables, **meeting, **nccl.environment(run, node)}
+
+
+def _rank(run: Run, rank: int) -> list[str]:
+    if run.case.nodes == 1:
+        return []
+    meeting = f"{run.meeting_address(run.head)}:{TCP['sglang']}"
+    return [
+        *("--nnodes", str(run.case.nodes)),
+        *("--node-rank", str(rank)),
+        "--dist-init-addr",
+        meeting,
+    ]
+
+
+def _server_name(run: Run) -> str:
+    draft = "draft-" if speculation.speculates(run.case.parameters) else ""
+    return f"sglang-{draft}{run.case.nodes}-{run.case.parallelism}"
+
+
+def _log(run: Run, node: Connection) -> str:
+    """What a node's rank printed."""
+    name = _server_name(run)
+    owned = [p for p in run.owned if p.node == node.node.name]
+    ranks = [p for p in owned if kept_servers.is_named(p, run, name)]
+    return "\n".join(words for rank in ranks for words in (rank.output, rank.errors))

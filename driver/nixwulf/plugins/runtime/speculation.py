@@ -1,0 +1,259 @@
+"""Speculative decoding: what drafts tokens, and how many of them the model accepted.
+
+A step of the model checks a few drafted tokens at once and makes one of its own, so that decode is
+as fast as tokens are accepted, which depends on the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nixwulf.core.metric import Metric
+from nixwulf.core.registry import Parameter
+from nixwulf.plugins.runtime.run import Run, RunFailure
+
+if TYPE_CHECKING:
+    import httpx
+
+    from nixwulf.plugins.runtime.request_load import Pass
+
+DRAFT, DRAFT_TOKENS = "draft", "draft_tokens"
+NONE, NGRAM, MTP, MODEL = "none", "ngram", "mtp", "model"
+"""Kinds of drafts: of nothing, of the text so far, of layers of the model itself, of a model."""
+KINDS = (NGRAM, MTP, MODEL)
+PARAMETERS = {
+    DRAFT: Parameter(
+        default=NONE,
+        help=(
+            "what drafts tokens that the model then checks in one step: ngram (the text so far), "
+            "mtp (layers of the model for several tokens), or another model by its name in the "
+            "sweep's models or its path on the nodes"
+        ),
+        omitted=True,
+    ),
+    DRAFT_TOKENS: Parameter(
+        default=0,
+        help="tokens drafted for a step, at most; 0: the engine's own, 3 where it has none",
+        omitted=True,
+    ),
+}
+USUAL_TOKENS = 3
+_SPEEDS = ("decode", "throughput", "server_decode")
+# vLLM's and llama-server's counters; SGLang counts steps alone
+# (https://github.com/vllm-project/vllm/blob/main/vllm/v1/spec_decode/metrics.py,
+# https://github.com/sgl-project/sglang: srt/observability/metrics_collector.py of 0.5.23).
+_COUNTER = re.compile(
+    r"^\w+:spec_(?:decode_num_)?(draft_tokens|accepted_tokens|verify_calls)(?:_total)?"
+    r"(?:\{[^}]*\})? ([-+.\deE]+)$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """Tokens that were drafted in a pass, and those of them that the model accepted."""
+
+    drafted: int
+    accepted: int
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted of drafted tokens, %; None where none was drafted."""
+        return 100 * self.accepted / self.drafted if self.drafted else None
+
+
+def kind(parameters: Mapping[str, Any]) -> str:
+    """Which kind of draft a case has."""
+    given = str(parameters.get(DRAFT, NONE))
+    return given if given in (NONE, NGRAM, MTP) else MODEL
+
+
+def speculates(parameters: Mapping[str, Any]) -> bool:
+    """Whether a case has a draft."""
+    return kind(parameters) != NONE
+
+
+def draft_model(parameters: Mapping[str, Any]) -> str | None:
+    """The name or path of a case's draft model, or None."""
+    return str(parameters[DRAFT]) if kind(parameters) == MODEL else None
+
+
+def tokens(parameters: Mapping[str, Any]) -> int:
+    """Tokens that are drafted for a step, of an engine that has no number of its own."""
+    return int(parameters.get(DRAFT_TOKENS, 0)) or USUAL_TOKENS
+
+
+def problem(engine: str, kinds: Collection[str], parameters: Mapping[str, Any]) -> str | None:
+    """Why an engine cannot draft as a case asks, or None.
+
+    Args:
+        engine: its name.
+        kinds: of drafts that it has.
+        parameters: of the case.
+    """
+    given, asked = parameters.get(DRAFT_TOKENS, 0), kind(parameters)
+    if asked == NONE:
+        words = f"draft_tokens {given} are of no draft; give one, or draft_tokens 0"
+        return words if given else None
+    if not kinds:
+        return f"{engine} is not driven with a draft"
+    if asked not in kinds:
+        words = {NGRAM: "by ngram", MTP: "by mtp", MODEL: "by a model"}
+        return f"{engine} drafts {' and '.join(words[one] for one in kinds)} only"
+    return None
+
+
+def without(run: Run) -> Run:
+    """The same run without its draft: its text is what the draft must not change."""
+    kept = {key: one for key, one in run.case.parameters.items() if key not in PARAMETERS}
+    return replace(run, case=replace(run.case, parameters=kept), draft="")
+
+
+async def counted(
+    parameters: Mapping[str, Any], clients: Sequence[httpx.AsyncClient], sending: Awaitable[Pass]
+) -> Pass:
+    """A pass, with what was drafted in it where the case has a draft and the server counts.
+
+    Args:
+        parameters: of the case.
+        clients: of its servers, which answer nobody else.
+        sending: the pass.
+    """
+    if not speculates(parameters):
+        return await sending
+    before = [await _counters(client) for client in clients]
+    one = await sending
+    by_answers = _of_answers(one)
+    if by_answers is None:
+        after = [await _counters(client) for client in clients]
+        by_answers = _between(_sums(before), _sums(after), one, tokens(parameters))
+    return replace(one, drafted=by_answers)
+
+
+def _of_answers(one: Pass) -> Drafted | None:
+    """By llama-server's figures of each answer, which has no such ones where nothing was drafted.
+
+    https://github.com/ggml-org/llama.cpp/tree/master/tools/server
+    """
+    if not all("predicted_n" in answer.timings for answer in one.answers):
+        return None
+    found = [
+        sum(int(answer.timings.get(key, 0)) for answer in one.answers)
+        for key in ("draft_n", "draft_n_accepted")
+    ]
+    return Drafted(*found)
+
+
+async def _counters(client: httpx.AsyncClient) -> dict[str, float]:
+    """A server's counters by the end of their names; empty where it has none."""
+    import httpx
+
+    try:
+        answer = await client.get("/metrics")
+    except httpx.RequestError:
+        return {}
+    return counters(answer.text) if answer.is_success else {}
+
+
+def counters(text: str) -> dict[str, float]:
+    """The counters of drafts in what /metrics answers, over all their labels."""
+    found: dict[str, float] = {}
+    for name, value in _COUNTER.findall(text):
+        found[name] = found.get(name, 0.0) + float(value)
+    return found
+
+
+def _sums(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for one in found:
+        for name, value in one.items():
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
+def _between(
+    before: Mapping[str, float], after: Mapping[str, float], one: Pass, each: int
+) -> Drafted | None:
+    grown = {name: round(value - before.get(name, 0.0)) for name, value in after.items()}
+    if "draft_tokens" in grown and "accepted_tokens" in grown:
+        return Drafted(grown["draft_tokens"], grown["accepted_tokens"])
+    steps = grown.get("verify_calls")
+    if steps is None:
+        return None
+    # A step makes one token, and has one more for each that it accepts.
+    return Drafted(steps * each, max(0, _after_first(one) - steps) if steps else 0)
+
+
+def _after_first(one: Pass) -> int:
+    """Tokens of a pass less the first of each answer, which comes of the prompt."""
+    return one.tokens - len(one.answers)
+
+
+def steps(one: Pass) -> int:
+    """Steps of the model in a pass, each of which made a token and accepted others."""
+    return _after_first(one) - (one.drafted.accepted if one.drafted else 0)
+
+
+def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -> list[Metric]:
+    """The metrics of a case with a draft: speeds with their acceptance, and that itself.
+
+    `acceptance` (%): accepted of drafted tokens, by pass. `tokens_per_step` (tok/step): tokens
+    after the first of each answer over the steps that made them.
+
+    Args:
+        found: without it.
+        passes: what they are of.
+        run: gets a warning where the server does not count.
+
+    Raises:
+        RunFailure: fallback, where a model drafted nothing.
+    """
+    known = [one.drafted for one in passes if one.drafted]
+    drafted = sum(one.drafted for one in known)
+    accepted = sum(one.accepted for one in known)
+    if len(known) < len(passes):
+        words = "not counted"
+        run.warnings.append(
+            "The server does not count drafted tokens: which share was accepted is not known, and "
+            "decode holds for texts like these alone."
+        )
+    elif not drafted:
+        words = "nothing drafted"
+        if kind(run.case.parameters) != NGRAM:
+            raise RunFailure(
+                "fallback",
+                f"The draft {run.case.parameters[DRAFT]!r} drafted no token, so that decode would "
+                "be that without a draft.",
+            )
+        run.warnings.append(
+            "No text of the answers repeats what was before, so that nothing was drafted and "
+            "decode is that without a draft."
+        )
+    else:
+        words = f"{100 * accepted / drafted:.1f} %"
+    marked = [
+        replace(one, observed={**one.observed, "acceptance": words}) if one.name in _SPEEDS else one
+        for one in found
+    ]
+    if len(known) < len(passes):
+        return marked
+    shares = [one.acceptance for one in known if one.acceptance is not None]
+    lengths = [_after_first(one) / steps(one) for one in passes if steps(one) > 0]
+    first = marked[0]
+    added = [
+        Metric(name, unit, _rounded(values), first.state, first.conditions, observed=seen)
+        for name, unit, values, seen in (
+            ("acceptance", "%", shares, {"drafted": drafted, "accepted": accepted}),
+            ("tokens_per_step", "tok/step", lengths, {}),
+        )
+        if values
+    ]
+    place = 1 + next((n for n, one in enumerate(marked) if one.name == "decode"), 0)
+    return [*marked[:place], *added, *marked[place:]]
+
+
+def _rounded(values: Iterable[Any]) -> tuple[float, ...]:
+    return tuple(round(value, 4) for value in values)
