@@ -94,9 +94,9 @@ OF_CASE_COLUMNS = {
     "p50": "their median, nearest rank; absent where the metric is no distribution",
     "p95": "their 95th percentile, nearest rank",
     "p99": "their 99th percentile, nearest rank",
-    "acceptance": "as in the tidy table, of all runs",
     "watts_source": "as in the tidy table, of the first run that has one",
     "price_source": "as in the tidy table",
+    "acceptance": "as in the tidy table, of all runs",
     "n_samples": "number of samples; absent where sources give none",
     "one_node": "the mean, of a distribution the median, on one node of the same kind, platform, "
     "cluster, engine, model, weights, parameters and metric; of what is no run also of the same "

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.registry import choose, discover
 from nixwulf.llm.model_facts import ModelShape
+from nixwulf.nodes import container
 from nixwulf.plugins.engines import splitting
 from nixwulf.plugins.engines.local import (
     Installation,
@@ -181,6 +182,8 @@ class Engine(ABC):
             return f"{self.name} reads a model itself, and 'served' names one that a server has"
         if problem := speculation.problem(self.name, self.drafts, given):
             return problem
+        if given.get(container.NAME) and speculation.draft_model(given):
+            return "a toolbox is given one model, and the draft is another"
         nodes, parallelism = point["nodes"], point["parallelism"]
         if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"

@@ -126,7 +126,7 @@ def test_vllms_other_spellings_of_a_flag_are_refused(arguments):
     "arguments",
     [
         "--kv-cache-dtype fp8",
-        "--speculative-config.method ngram",
+        "--compilation-config.level 3",
         "--enable-prefix-caching --max-num-batched-tokens 8192",
         "--attention-backend TRITON_ATTN -O3",
     ],
