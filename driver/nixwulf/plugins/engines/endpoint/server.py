@@ -112,7 +112,7 @@ def ask(endpoint: Endpoint, path: str) -> Reply:
             location = answer.headers.get("Location", "")
             return Reply(answer.status_code, body.decode(errors="replace"), location)
     except httpx.HTTPError as error:
-        words = str(error) or type(error).__name__
+        words = str(error).rstrip(".") or type(error).__name__
         if isinstance(error, httpx.TimeoutException):
             words = f"nothing in {seconds:.0f} s"
         base = endpoint.base_url
