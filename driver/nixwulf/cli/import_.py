@@ -19,6 +19,8 @@ from nixwulf.results.record import Record, load, save
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nixwulf.outputs import Tool
+
 
 @click.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FilePath())
@@ -70,9 +72,7 @@ if TYPE_CHECKING:
     help="The folder that 'nixwulf report' takes.",
 )
 @json_format("With json the records are printed, and none is stored.")
-@click.pass_context
 def import_(
-    ctx: click.Context,
     files: tuple[Path, ...],
     platforms: tuple[str, ...],
     tool: str | None,
@@ -99,6 +99,7 @@ def import_(
       nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b \\
         --format json
     """
+    ctx = click.get_current_context()
     if _is_recipe(files[0], ctx):
         _print_sweep(ctx, files)
         return
@@ -138,7 +139,7 @@ def import_(
 
 
 def _is_recipe(path: Path, ctx: click.Context) -> bool:
-    """Whether it is a recipe; a text may also be an output below the command that it is of."""
+    """Whether it is a recipe, and no output of a tool below its command."""
     from nixwulf.core.files import read_bytes
     from nixwulf.outputs import all_tools
     from nixwulf.results.importing import MOST_BYTES
@@ -146,20 +147,33 @@ def _is_recipe(path: Path, ctx: click.Context) -> bool:
 
     if ctx.params["tool"] or not is_recipe(path):
         return False
-    if is_yaml(path) and not ctx.params["platforms"]:
-        return True
     text = read_bytes(path, MOST_BYTES).decode("utf-8", "replace")
-    return not any(one.recognises(text) for one in all_tools().values())
+    found = [one for one in all_tools().values() if one.recognises(text)]
+    if ctx.params["platforms"]:
+        return not found
+    return is_yaml(path) or not any(_has_results(one, text) for one in found)
+
+
+def _has_results(tool: Tool, text: str) -> bool:
+    from nixwulf.outputs import ParseError
+
+    try:
+        return bool(tool.read(text))
+    except ParseError:
+        return False
 
 
 def _print_sweep(ctx: click.Context, files: Sequence[Path]) -> None:
     """The sweep of a recipe on standard output, and on standard error what it leaves out."""
     from nixwulf.sweep.recipes.as_sweep import left_out, read_recipes, sweep_text
 
-    given = {name for name in ctx.params if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE}
+    typed = ParameterSource.COMMANDLINE
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) == typed}
     if others := sorted(given - {"files", "models"}):
         option = others[0].replace("_", "-").removesuffix("s")
-        raise click.UsageError(f"{files[0]} is a recipe, whose sweep has no --{option}; leave it out.")
+        raise click.UsageError(
+            f"{files[0]} is a recipe, whose sweep has no --{option}; leave it out."
+        )
     if len(files) > 1 or len(ctx.params["models"]) > 1:
         raise click.UsageError("A recipe is imported alone, with one --model at the most.")
     recipes = read_recipes(files[0], *ctx.params["models"])

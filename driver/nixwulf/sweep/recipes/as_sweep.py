@@ -66,8 +66,8 @@ def _starts(path: Path) -> Sequence[Start]:
     if flags_file.recognises_config(document):
         return [flags_file.read_config(document)]
     raise InputError(
-        f"{path}: it is no recipe of sparkrun, of spark-vllm-docker or of vllm-project, and no file "
-        "of a server's flags; paste the command into a text file, and import that."
+        f"{path}: it is no recipe of sparkrun, spark-vllm-docker or vllm-project, and no file of a "
+        " server's flags; paste the command into a text file, and import that."
     )
 
 
@@ -99,7 +99,7 @@ def sweep_text(recipes: Sequence[Recipe], name: str, source: str) -> str:
         "limits": {key: max(one.limits[key] for one in recipes) for key in first.limits},
     }
     parse_sweep(document, source)
-    body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    body = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=_WIDTH)
     return f"# From {Path(source).name!a}, by 'nixwulf import'.\n{body}"
 
 

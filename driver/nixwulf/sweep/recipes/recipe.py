@@ -76,4 +76,6 @@ def without_meaning(
 
 
 def _shown(key: str, value: Any) -> str:
-    return key if isinstance(value, dict | list) else f"{key}: {quoted(value).strip(chr(39))}"
+    if isinstance(value, dict | list):
+        return key
+    return f"{key}: {str(value).lower() if isinstance(value, bool) else quoted(value)}"

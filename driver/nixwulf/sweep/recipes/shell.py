@@ -114,8 +114,8 @@ def refusal(error: ShellError, line: str, number: int, source: str) -> InputErro
         source: the file.
     """
     return InputError(
-        f"{source}: line {number} has {error.what}: {quoted(line.strip())}; a recipe is never given "
-        "to a shell: write the command alone."
+        f"{source}: line {number} has {error.what}: {quoted(line.strip())}; a recipe is "
+        "never given to a shell: write the command alone."
     )
 
 

@@ -125,8 +125,8 @@ def _of_template(
         raise refusal(error, line, head, source) from None
     if len(found) != 1:
         raise InputError(
-            f"{source}: line {head}: the command has {len(found)} commands; a recipe is never given "
-            "to a shell: write one."
+            f"{source}: line {head}: the command has {len(found)} commands; a recipe is never "
+            "given to a shell: write one."
         )
     return replace(found[0], line=head)
 

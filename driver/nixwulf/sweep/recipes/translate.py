@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -98,16 +99,15 @@ def _read(line: CommandLine, words: Sequence[str], engine: Engine, source: str) 
     (*loose,), *flags = groups(words)
     for first, *values in flags:
         name, equals, joined = first.partition("=")
-        if equals and not first.startswith("-" * 2) and line.flag(first):
-            name, equals = first, ""
         given = [joined, *values] if equals else values
         flag = line.flag(name)
         instead = passthrough.instead_of_flag(first, engine.reserved_arguments)
         if flag is None and instead is None:
             found.arguments += [first, *values]
             continue
-        if flag is None:
-            found.left_out.append(Omission(_shown(name, given), _set_by(instead or "")))
+        if flag is None or not flag.key:
+            why = flag.why if flag else _set_by(instead or "")
+            found.left_out.append(Omission(_shown(name, given), why))
             continue
         taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
         if taken and not given:
@@ -127,7 +127,7 @@ def _read(line: CommandLine, words: Sequence[str], engine: Engine, source: str) 
 def _take(found: _Found, line: CommandLine, flag: Flag, name: str, text: str) -> None:
     """What one flag with one value gives."""
     for part in text.split(",") if line.several and flag.key not in ("model", "hub") else [text]:
-        value = flag.value(part) if flag.key else None
+        value = flag.value(part)
         if value is None or (flag.key == "nodes" and not 0 < int(value) <= _MOST_NODES):
             why = flag.why or f"a sweep has no such {flag.key}"
             found.left_out.append(Omission(_shown(name, [part] if part else []), why))
@@ -138,7 +138,7 @@ def _take(found: _Found, line: CommandLine, flag: Flag, name: str, text: str) ->
         else:
             earlier = found.values.get(flag.key, []) if line.several else []
             found.values[flag.key] = [*(one for one in earlier if one != value), value]
-            if flag.reads == "percent" and abs(float(part) * 100 - int(value)) > 1e-9:
+            if flag.reads == "percent" and not math.isclose(float(part) * 100, int(value)):
                 why = f"the parameter is whole per cent: {value}"
                 found.left_out.append(Omission(_shown(name, [part]), why))
 
@@ -223,4 +223,3 @@ def _shown(flag: str, values: Sequence[str]) -> str:
     """A flag with its values, but for those of secrets."""
     secret = SECRET_NAME.search(flag)
     return shlex.join([flag, *(["..."] if secret and values else values)])
-
