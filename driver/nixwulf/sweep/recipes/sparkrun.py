@@ -134,10 +134,10 @@ def _of_template(
 def _filled(template: str, values: Mapping[str, Any], version: Any, source: str) -> str:
     """A template with its values; in the first version two braces stand for one.
 
-    Raises InputError for a placeholder without a value, and for a text that grows without end.
+    Raises InputError for a placeholder without a value, and for values that never end.
     """
     first = str(version) == "1"
-    for _ in range(1 if first else _PASSES):
+    for _ in range(_PASSES):
         pieces, at, length = [], 0, 0
         for place in (_PLACE_OR_BRACE if first else _PLACE).finditer(template):
             key = place[1]
@@ -149,10 +149,10 @@ def _filled(template: str, values: Mapping[str, Any], version: Any, source: str)
             at, length = place.end(), length + len(pieces[-2]) + len(piece)
             if length > _LONGEST:
                 raise InputError(f"{source}: the command is longer than {_LONGEST >> 10} KiB.")
-        if not pieces:
-            break
         template = "".join(pieces) + template[at:]
-    return template
+        if first or not pieces:
+            return template
+    raise InputError(f"{source}: values of defaults have placeholders without end.")
 
 
 def _text(value: Any) -> str:
