@@ -168,12 +168,14 @@ def _print_sweep(ctx: click.Context, files: Sequence[Path]) -> None:
     from nixwulf.sweep.recipes.as_sweep import left_out, read_recipes, sweep_text
 
     typed = ParameterSource.COMMANDLINE
-    given = {name for name in ctx.params if ctx.get_parameter_source(name) == typed}
-    if others := sorted(given - {"files", "models"}):
-        option = others[0].replace("_", "-").removesuffix("s")
-        raise click.UsageError(
-            f"{files[0]} is a recipe, whose sweep has no --{option}; leave it out."
-        )
+    for option in ctx.command.params:
+        if (
+            option.name not in ("files", "models")
+            and ctx.get_parameter_source(option.name or "") == typed
+        ):
+            raise click.UsageError(
+                f"{files[0]} is a recipe, whose sweep has no {option.opts[0]}; leave it out."
+            )
     if len(files) > 1 or len(ctx.params["models"]) > 1:
         raise click.UsageError("A recipe is imported alone, with one --model at the most.")
     recipes = read_recipes(files[0], *ctx.params["models"])

@@ -366,7 +366,8 @@ def test_a_flag_that_the_driver_sets_is_in_no_argument(name, recipe):
                 judged(recipe(f"{line.begins[0]} {words} {own} {model}"))
                 for words in (f"{flag} 2", f"{flag}=2", flag)
             ]
-            assert any(found)
+            known = line.flag(flag)
+            assert any(found) or (known and known.key == "hub")
             for sweep in filter(None, found):
                 given = sweep.blocks[0].get("parameters", {}).get("arguments", [""])[0]
                 assert (
