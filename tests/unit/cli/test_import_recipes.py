@@ -1,8 +1,10 @@
 """nixwulf import of recipes: the sweep on standard output, the rest on standard error."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -106,6 +108,15 @@ def test_hostile_yaml_is_one_sentence(run, text, sentence):
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_session_of_the_page_is_what_is_printed(run):
+    page = Path("docs/sweeps.md").read_text()
+    text, shown = re.search(
+        r"\$ cat command.txt\n(.*?)\$ nixwulf import .*?\n(.*?)```", page, re.DOTALL
+    ).groups()
+    done = run(text, name="command.txt")
+    assert (done.exit_code, done.stderr) == (0, shown)
 
 
 def test_the_sweep_alone_is_on_standard_output_and_bench_takes_it(tmp_path):

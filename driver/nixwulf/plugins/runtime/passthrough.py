@@ -109,8 +109,9 @@ def problem(
 
 def instead_of_flag(word: str, reserved: Mapping[str, str]) -> str | None:
     """What to use instead of a flag that the driver sets, by an engine's reserved ones, or None."""
-    for flags, instead in reserved.items():
-        if any(_same(_flag(word), flag) for flag in flags.split()):
+    found = _flag(word)
+    for flags, instead in reserved.items() if found else ():
+        if any(_same(found, flag) for flag in flags.split()):
             return instead
     return None
 

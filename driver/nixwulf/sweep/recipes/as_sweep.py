@@ -19,7 +19,7 @@ from nixwulf.sweep.recipes.translate import translate
 from nixwulf.sweep.sweep_file import parse_sweep
 
 _LONGEST_NAME = 40
-_MOST_BYTES = 1 << 18
+_MOST_TEXT, _MOST_YAML = 1 << 16, 1 << 18
 _WIDTH = 120
 
 
@@ -44,7 +44,7 @@ def is_recipe(path: Path) -> bool:
     if is_yaml(path):
         return True
     try:
-        return pasted.recognises(read_text(path, _MOST_BYTES))
+        return pasted.recognises(read_text(path, _MOST_TEXT))
     except InputError:
         return False
 
@@ -55,10 +55,10 @@ def is_yaml(path: Path) -> bool:
 
 
 def _starts(path: Path) -> Sequence[Start]:
-    source, text = str(path), read_text(path, _MOST_BYTES)
+    source = str(path)
     if not is_yaml(path):
-        return pasted.read(text, source)
-    document = read_yaml(path)
+        return pasted.read(read_text(path, _MOST_TEXT), source)
+    document, text = read_yaml(path), read_text(path, _MOST_YAML)
     if flags_file.recognises_recipe(document):
         return [flags_file.read_recipe(document, source)]
     if sparkrun.recognises(document):

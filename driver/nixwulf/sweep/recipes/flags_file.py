@@ -15,6 +15,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.sweep.recipes.command_lines import config_command
 from nixwulf.sweep.recipes.recipe import Omission, Start, without_meaning
+from nixwulf.sweep.recipes.shell import require_plain
 
 _KEY = re.compile(r"[a-z][a-z0-9_.-]*")
 _NODES = "nodes and parallelism of the sweep say how it is split"
@@ -50,6 +51,7 @@ def read_recipe(document: Mapping[str, Any], source: str) -> Start:
     blocks = [("base_args", model), *(("args", features[name]) for name in on)]
     words = [word for key, block in blocks for word in _words(block, key, source)]
     words += _words(chosen, "extra_args", source)
+    require_plain(words, source)
     environment = {**_table(model, "base_env", source), **_table(chosen, "extra_env", source)}
     left_out = [
         *(Omission(f"features.{one}", "it is off until asked for") for one in opt_in),

@@ -35,7 +35,7 @@ class _Found:
     hub: str = ""
     splits: dict[str, int] = field(default_factory=dict)
     parallelism: str = ""
-    values: dict[str, list[Value]] = field(default_factory=dict)
+    values: dict[str, dict[Value, None]] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
     left_out: list[Omission] = field(default_factory=list)
 
@@ -60,8 +60,8 @@ def translate(start: Start, source: str, model: str = "") -> Recipe:
     values: dict[str, list[Value]] = {}
     for key, given in found.values.items():
         kept = [one for one in given if _fits(key, one, parameters)]
-        for one in given:
-            if one not in kept:
+        for one in dict.fromkeys(given) if len(kept) < len(given) else ():
+            if not _fits(key, one, parameters):
                 found.left_out.append(Omission(f"{key} {one}", f"no {key} of a sweep is so"))
         values |= {key: kept} if kept else {}
     nodes, parallelism = _split(found, engine, source)
@@ -73,7 +73,8 @@ def translate(start: Start, source: str, model: str = "") -> Recipe:
         values["requests"] = [max(most, int(parameters["requests"].default))]
     environment = _environment(start.environment, engine, found)
     document = _model(model or found.model, "" if model else found.hub, engine, found, source)
-    require_plain((*found.arguments, *map(str, environment.values())), source)
+    require_plain(map(str, environment.values()), source)
+    require_plain((word for word in found.arguments if word.startswith("~")), source)
     arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
     if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
         raise InputError(f"{source}: {taken}.")
@@ -126,7 +127,8 @@ def _read(line: CommandLine, words: Sequence[str], engine: Engine, source: str) 
 
 def _take(found: _Found, line: CommandLine, flag: Flag, name: str, text: str) -> None:
     """What one flag with one value gives."""
-    for part in text.split(",") if line.several and flag.key not in ("model", "hub") else [text]:
+    listed = line.several and flag.key not in ("model", "hub", "nodes")
+    for part in text.split(",") if listed else [text]:
         value = flag.value(part)
         if value is None or (flag.key == "nodes" and not 0 < int(value) <= _MOST_NODES):
             why = flag.why or f"a sweep has no such {flag.key}"
@@ -136,8 +138,9 @@ def _take(found: _Found, line: CommandLine, flag: Flag, name: str, text: str) ->
         elif flag.key == "nodes":
             found.splits[flag.parallelism] = int(value)
         else:
-            earlier = found.values.get(flag.key, []) if line.several else []
-            found.values[flag.key] = [*(one for one in earlier if one != value), value]
+            found.values[flag.key] = (found.values.get(flag.key, {}) if line.several else {}) | {
+                value: None
+            }
             if flag.reads == "percent" and not math.isclose(float(part) * 100, int(value)):
                 why = f"the parameter is whole per cent: {value}"
                 found.left_out.append(Omission(_shown(name, [part]), why))

@@ -140,6 +140,7 @@ def test_a_flag_of_vllm_is_a_parameter_or_an_argument(imported, words, key, valu
         ("vllm serve org/model", 1, "single"),
         ("llama-server -m /a.gguf --rpc 10.0.0.2:50052,10.0.0.3:50052", 3, "pipeline"),
         ("llama-server -m /a.gguf --rpc 10.0.0.2:50052 -sm tensor", 2, "tensor"),
+        ("llama-bench -m /a.gguf --rpc 10.0.0.2:50052,10.0.0.3:50052", 3, "pipeline"),
     ],
 )
 def test_gpus_and_peers_are_nodes(imported, words, nodes, parallelism):
@@ -222,6 +223,12 @@ def test_a_model_is_by_path_or_by_name(imported, words, model):
     assert list(document["models"].values()) == [model]
     told = [one for one in named if model.get("path", "-") in one]
     assert bool(told) == ("path" in model and model["path"] not in words.split())
+
+
+def test_a_long_list_of_values_or_flags_takes_no_long(imported):
+    numbers = ",".join(map(str, range(1, 9000)))
+    document, _ = imported(f"llama-bench -m /a.gguf -ub {numbers} {'-x ' * 5000}")
+    assert len(document["matrix"]["parameters"]["n_ubatch"]) == 8999
 
 
 def test_several_commands_are_blocks_of_one_sweep(imported):
