@@ -79,5 +79,5 @@ def _pair(word: str) -> tuple[str, str | None]:
 
 
 def _plain(text: str) -> str:
-    """Without a byte order mark, a terminal's prompts and a page's fences; each line stays where it is."""
+    """Without a byte order mark, prompts and fences; each line stays where it is."""
     return _FENCE.sub("", _PROMPT.sub("", text.removeprefix("\ufeff")))
