@@ -14,7 +14,7 @@ from nixwulf.core.files import read_text, read_yaml
 from nixwulf.core.naming import slug
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.sweep.recipes import flags_file, pasted, sparkrun
-from nixwulf.sweep.recipes.recipe import Omission, Recipe, Start
+from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe
 from nixwulf.sweep.recipes.translate import translate
 from nixwulf.sweep.sweep_file import parse_sweep
 
@@ -23,7 +23,7 @@ _MOST_TEXT, _MOST_YAML = 1 << 16, 1 << 18
 _WIDTH = 120
 
 
-def read_recipes(path: Path, model: str = "") -> list[Recipe]:
+def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     """The recipes of a file: one, or one for each command of a text.
 
     Args:
@@ -71,7 +71,7 @@ def _starts(path: Path) -> Sequence[Start]:
     )
 
 
-def sweep_text(recipes: Sequence[Recipe], name: str, source: str) -> str:
+def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     """The YAML of a sweep: the first recipe is its matrix, the others are more blocks.
 
     Args:
@@ -103,7 +103,7 @@ def sweep_text(recipes: Sequence[Recipe], name: str, source: str) -> str:
     return f"# From {Path(source).name!a}, by 'nixwulf import'.\n{body}"
 
 
-def left_out(recipes: Sequence[Recipe]) -> list[Omission]:
+def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:
     """What of them the sweep does not have, each once."""
     found = [one for recipe in recipes for one in recipe.left_out]
     for recipe in recipes[1:]:
@@ -113,7 +113,7 @@ def left_out(recipes: Sequence[Recipe]) -> list[Omission]:
     return list(dict.fromkeys(found))
 
 
-def _called(recipe: Recipe, models: dict[str, Any]) -> str:
+def _called(recipe: SweepRecipe, models: dict[str, Any]) -> str:
     """A name for the model of a recipe; another model than one of the same name has a number."""
     end = (recipe.model.get("id") or recipe.model["path"]).rstrip("/").rpartition("/")[2]
     name = slug(end.removesuffix(".gguf"), _LONGEST_NAME - 3, also="._") or "model"
@@ -121,7 +121,7 @@ def _called(recipe: Recipe, models: dict[str, Any]) -> str:
     return next(one for one in numbered if models.get(one, recipe.model) == recipe.model)
 
 
-def _block(recipe: Recipe, model: str) -> dict[str, Any]:
+def _block(recipe: SweepRecipe, model: str) -> dict[str, Any]:
     """Its axes, each with one value but for the lists of a benchmark's flags."""
     parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}
     if recipe.arguments:

@@ -93,7 +93,7 @@ class CommandLine:
 
 
 @dataclass(frozen=True)
-class Table:
+class CommandTable:
     """The command lines of an engine, and how recipes name it.
 
     runtimes: names that recipes have for it. keys: flags of keys of a recipe's defaults that are
@@ -107,12 +107,12 @@ class Table:
 
 
 @cache
-def tables() -> tuple[Table, ...]:
+def tables() -> tuple[CommandTable, ...]:
     """Every table; raises InputError."""
     return tuple(map(_load, sorted(_FOLDER.glob("*.toml"))))
 
 
-def _load(path: Path) -> Table:
+def _load(path: Path) -> CommandTable:
     document = read_toml(path)
     check(document, "command-lines", str(path))
     shared = _flags(document.get("flags", {}))
@@ -131,7 +131,7 @@ def _load(path: Path) -> Table:
         for one in document["commands"]
     )
     runtimes, keys = tuple(document.get("runtimes", ())), document.get("keys", {})
-    return Table(lines, runtimes, keys, document.get("config", ""))
+    return CommandTable(lines, runtimes, keys, document.get("config", ""))
 
 
 def _flags(rows: Mapping[str, Mapping[str, object]]) -> dict[str, Flag]:

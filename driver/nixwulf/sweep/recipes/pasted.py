@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nixwulf.sweep.recipes.command_lines import find
 from nixwulf.sweep.recipes.recipe import Omission, Start
-from nixwulf.sweep.recipes.shell import Command, ShellError, commands, refusal
+from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _PROMPT = re.compile(r"^[ \t]*\$ ", re.MULTILINE)
@@ -22,7 +22,7 @@ def recognises(text: str) -> bool:
     try:
         found = commands(plain)
     except ShellError:
-        found = [Command(tuple(line.split()), 1) for line in plain.splitlines()]
+        found = [ShellCommand(tuple(line.split()), 1) for line in plain.splitlines()]
     return any(find(split_start(command).words) for command in found)
 
 
@@ -53,7 +53,7 @@ def starts(text: str) -> list[Start]:
     return found
 
 
-def split_start(command: Command) -> Start:
+def split_start(command: ShellCommand) -> Start:
     """The variables before a program, and the program, without the toolbox that it runs in."""
     words, at = command.words, 0
     environment: dict[str, str | None] = {}

@@ -36,7 +36,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SweepRecipe:
     """A command line in the words of a sweep.
 
     model: as under `models` of a sweep. parameters: lists of values by name, without arguments and

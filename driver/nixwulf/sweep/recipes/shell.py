@@ -39,7 +39,7 @@ _ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
 
 
 @dataclass(frozen=True)
-class Command:
+class ShellCommand:
     """The words of a command, and the line of its text in which it begins, from 1 on."""
 
     words: tuple[str, ...]
@@ -54,13 +54,13 @@ class ShellError(Exception):
         self.line, self.what = line, what
 
 
-def commands(text: str) -> list[Command]:
+def commands(text: str) -> list[ShellCommand]:
     """The commands of a text, one a line but for continued lines and lines in quotes.
 
     Raises:
         ShellError: for what only a shell could do, and for a quote that is not closed.
     """
-    found: list[Command] = []
+    found: list[ShellCommand] = []
     words: list[str] = []
     word: str | None = None
     line = begun = 1
@@ -80,14 +80,14 @@ def commands(text: str) -> list[Command]:
                 words.append(word)
                 word = None
             if kind == "newline" and words:
-                found.append(Command(tuple(words), begun))
+                found.append(ShellCommand(tuple(words), begun))
                 words = []
         else:
             begun = begun if words or word is not None else line
             word = (word or "") + _unquoted(kind or "", piece, line)
         line += piece.count("\n")
     words += [] if word is None else [word]
-    return [*found, *([Command(tuple(words), begun)] if words else [])]
+    return [*found, *([ShellCommand(tuple(words), begun)] if words else [])]
 
 
 def _unquoted(kind: str, piece: str, line: int) -> str:

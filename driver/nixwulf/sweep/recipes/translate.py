@@ -18,7 +18,7 @@ from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.results.publish.secrets import SECRET_NAME
 from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require
-from nixwulf.sweep.recipes.recipe import Omission, Recipe, Start, Value
+from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.shell import require_plain
 
 _OF_THE_SWEEP = ("seed", "samples", "warm_up")
@@ -40,7 +40,7 @@ class _Found:
     left_out: list[Omission] = field(default_factory=list)
 
 
-def translate(start: Start, source: str, model: str = "") -> Recipe:
+def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     """A recipe of what starts it.
 
     Args:
@@ -78,7 +78,7 @@ def translate(start: Start, source: str, model: str = "") -> Recipe:
     arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
     if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
         raise InputError(f"{source}: {taken}.")
-    return Recipe(
+    return SweepRecipe(
         name=start.name,
         description=start.description,
         engine=engine.name,
