@@ -23,6 +23,7 @@ import options
 import parameters
 import ports
 import published
+import recipes
 import runs
 import schemas
 import troubleshooting
@@ -44,6 +45,7 @@ _SOURCES = (
     machines,
     versions,
     imports,
+    recipes,
     model,
     campaign,
 )

@@ -1,4 +1,4 @@
-"""nixwulf import: records of outputs that other tools left."""
+"""nixwulf import: records of outputs that other tools left, and sweeps of recipes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import difflib
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from nixwulf.cli.options import FilePath, json_format
 from nixwulf.core.errors import EXIT_USAGE, InputError
-from nixwulf.core.text import plural
+from nixwulf.core.text import clean, plural
 from nixwulf.results.record import Record, load, save
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nixwulf.outputs import Tool
 
 
 @click.command("import")
@@ -22,8 +29,7 @@ from nixwulf.results.record import Record, load, save
     "platforms",
     metavar="NAME",
     multiple=True,
-    required=True,
-    help="Platform of the nodes; repeatable, for a mixed cluster.",
+    help="Platform of the nodes, of outputs; repeatable, for a mixed cluster.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
 @click.option("--fabric", metavar="NAME", help="The network between them.")
@@ -43,7 +49,10 @@ from nixwulf.results.record import Record, load, save
     "models",
     metavar="NAME",
     multiple=True,
-    help="The model, by the name to record; of a file with several once for each, in their order.",
+    help=(
+        "The model, by the name to record; of a file with several once for each, in their order. "
+        "Of a recipe, the model to run instead of its own."
+    ),
 )
 @click.option("--quant", metavar="NAME", help="Its weights: Q4_K_M, mxfp4, ...")
 @click.option(
@@ -72,18 +81,30 @@ def import_(
     form: str,
     **options: str | int | tuple[str, ...] | None,
 ) -> None:
-    """Turn outputs of benchmarks that somebody ran into records.
+    """Turn outputs of benchmarks that somebody ran into records, and a recipe into a sweep.
 
     What an output states need not be given; what nobody states is absent. All files are
     checked first: nothing is stored unless all of them can be read. Each run of a file comes in, or
     is named with the line in which it begins.
 
+    A recipe is YAML of sparkrun, of spark-vllm-docker, of vllm-project/recipes, or of a server's
+    flags; or a text with commands such as 'llama-server -m ...' or 'vllm serve ...'. Its sweep is
+    printed, and what no sweep has is named on standard error, line by line. A tensor-parallel size
+    is as many nodes. Nothing of a recipe is run: one that needs a shell is refused, with its line.
+
     \b
     Examples:
+      nixwulf import recipe.yaml > mine.yaml
       nixwulf import iperf3.json --platform dgx-spark --fabric qsfp
       nixwulf import bench.md --platform framework-desktop --nodes 2 --model gpt-oss-120b \\
         --format json
     """
+    ctx = click.get_current_context()
+    if _is_recipe(files[0], ctx):
+        _print_sweep(ctx, files)
+        return
+    if not platforms:
+        raise click.UsageError("Missing option '--platform'.")
     from nixwulf.core.registry import choose
     from nixwulf.inventory.fabric_kinds import KINDS
     from nixwulf.results.importing import UserMetadata, records_of, require_use
@@ -115,6 +136,52 @@ def import_(
         click.echo(f"{_path(record, out)}: {_words(record)}")
     there = f", {len(found) - len(new)} there already" if len(found) > len(new) else ""
     click.echo(f"{plural(len(new), 'record')} imported{there}; 'nixwulf report {out}' shows them.")
+
+
+def _is_recipe(path: Path, ctx: click.Context) -> bool:
+    """Whether it is a recipe, and no output of a tool below its command."""
+    from nixwulf.core.files import read_bytes
+    from nixwulf.outputs import all_tools
+    from nixwulf.results.importing import MOST_BYTES
+    from nixwulf.sweep.recipes.as_sweep import is_recipe, is_yaml
+
+    if ctx.params["tool"] or not is_recipe(path):
+        return False
+    text = read_bytes(path, MOST_BYTES).decode("utf-8", "replace")
+    found = [one for one in all_tools().values() if one.recognises(text)]
+    if ctx.params["platforms"]:
+        return not found
+    return is_yaml(path) or not any(_has_results(one, text) for one in found)
+
+
+def _has_results(tool: Tool, text: str) -> bool:
+    from nixwulf.outputs import ParseError
+
+    try:
+        return bool(tool.read(text))
+    except ParseError:
+        return False
+
+
+def _print_sweep(ctx: click.Context, files: Sequence[Path]) -> None:
+    """The sweep of a recipe on standard output, and on standard error what it leaves out."""
+    from nixwulf.sweep.recipes.as_sweep import left_out, read_recipes, sweep_text
+
+    typed = ParameterSource.COMMANDLINE
+    for option in ctx.command.params:
+        if (
+            option.name not in ("files", "models")
+            and ctx.get_parameter_source(option.name or "") == typed
+        ):
+            raise click.UsageError(
+                f"{files[0]} is a recipe, whose sweep has no {option.opts[0]}; leave it out."
+            )
+    if len(files) > 1 or len(ctx.params["models"]) > 1:
+        raise click.UsageError("A recipe is imported alone, with one --model at the most.")
+    recipes = read_recipes(files[0], *ctx.params["models"])
+    click.echo(sweep_text(recipes, files[0].stem, str(files[0])), nl=False)
+    for one in left_out(recipes):
+        click.echo(f"left out: {clean(one.what)}: {one.why}", err=True)
 
 
 def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from nixwulf.core.errors import InputError, quoted
 
 Kind = Literal[
     "cluster",
+    "command-lines",
     "deployment",
     "known-bad",
     "models",

@@ -98,14 +98,29 @@ def problem(
             use instead.
         variables: so its variables; a name that ends with '*' is that of a family.
     """
-    for word in shlex.split(parameters.get(ARGUMENTS, "")):
-        for flags, instead in reserved.items():
-            if any(_same(_flag(word), flag) for flag in flags.split()):
-                return f"the driver sets {word.partition('=')[0]} itself; use {instead}"
+    for word in arguments(parameters):
+        if instead := instead_of_flag(word, reserved):
+            return f"the driver sets {word.partition('=')[0]} itself; use {instead}"
     for name in given_variables(parameters):
-        for taken, instead in {**_OF_EVERY_ENGINE, **variables}.items():
-            if name == taken or (taken.endswith("*") and name.startswith(taken[:-1])):
-                return f"the driver sets {name} itself; use {instead}"
+        if instead := instead_of_variable(name, variables):
+            return f"the driver sets {name} itself; use {instead}"
+    return None
+
+
+def instead_of_flag(word: str, reserved: Mapping[str, str]) -> str | None:
+    """What to use instead of a flag that the driver sets, by an engine's reserved ones, or None."""
+    found = _flag(word)
+    for flags, instead in reserved.items() if found else ():
+        if any(_same(found, flag) for flag in flags.split()):
+            return instead
+    return None
+
+
+def instead_of_variable(name: str, variables: Mapping[str, str]) -> str | None:
+    """So of a variable; a reserved name that ends with '*' is that of a family."""
+    for taken, instead in {**_OF_EVERY_ENGINE, **variables}.items():
+        if name == taken or (taken.endswith("*") and name.startswith(taken[:-1])):
+            return instead
     return None
 
 

@@ -1,0 +1,138 @@
+"""Recipes as the text of a sweep, and which form a file has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nixwulf.core.errors import InputError
+from nixwulf.core.files import read_text, read_yaml
+from nixwulf.core.naming import slug
+from nixwulf.plugins.runtime import passthrough
+from nixwulf.sweep.recipes import flags_file, pasted, sparkrun
+from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe
+from nixwulf.sweep.recipes.translate import translate
+from nixwulf.sweep.sweep_file import parse_sweep
+
+_LONGEST_NAME = 40
+_MOST_TEXT, _MOST_YAML = 1 << 16, 1 << 18
+_WIDTH = 120
+
+
+def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
+    """The recipes of a file: one, or one for each command of a text.
+
+    Args:
+        path: YAML by its suffix, else a text of commands.
+        model: instead of the recipe's own; empty: that.
+
+    Raises:
+        InputError: it is no recipe, or one that no sweep can say, with the line where there is one.
+    """
+    found = [translate(start, str(path), model) for start in _starts(path)]
+    if not found:
+        raise InputError(f"{path}: it has no command; paste one into it.")
+    return found
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a file may be a recipe: it is YAML by its suffix, or has a command of an engine."""
+    if is_yaml(path):
+        return True
+    try:
+        return pasted.recognises(read_text(path, _MOST_TEXT))
+    except InputError:
+        return False
+
+
+def is_yaml(path: Path) -> bool:
+    """By its suffix."""
+    return path.suffix in (".yaml", ".yml")
+
+
+def _starts(path: Path) -> Sequence[Start]:
+    source = str(path)
+    if not is_yaml(path):
+        return pasted.read(read_text(path, _MOST_TEXT), source)
+    document, text = read_yaml(path), read_text(path, _MOST_YAML)
+    if flags_file.recognises_recipe(document):
+        return [flags_file.read_recipe(document, source)]
+    if sparkrun.recognises(document):
+        return [sparkrun.read(document, text, source)]
+    if flags_file.recognises_config(document):
+        return [flags_file.read_config(document)]
+    raise InputError(
+        f"{path}: it is no recipe of sparkrun, spark-vllm-docker or vllm-project, and no file of a "
+        " server's flags; paste the command into a text file, and import that."
+    )
+
+
+def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
+    """The YAML of a sweep: the first recipe is its matrix, the others are more blocks.
+
+    Args:
+        recipes: at least one.
+        name: of the sweep, as near as a name may be.
+        source: the file, for messages and the first line.
+
+    Raises:
+        InputError: what is made is no sweep, such as for a variable's name that is none.
+    """
+    models: dict[str, Any] = {}
+    blocks = []
+    for recipe in recipes:
+        called = _called(recipe, models)
+        models[called] = dict(recipe.model)
+        blocks.append(_block(recipe, called))
+    first = recipes[0]
+    document = {
+        "name": slug(name, _LONGEST_NAME, also="._") or "recipe",
+        **({"description": first.description} if first.description else {}),
+        "models": models,
+        "matrix": blocks[0],
+        **({"include": blocks[1:]} if blocks[1:] else {}),
+        **first.sweep,
+        "limits": {key: max(one.limits[key] for one in recipes) for key in first.limits},
+    }
+    parse_sweep(document, source)
+    body = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=_WIDTH)
+    return f"# From {Path(source).name!a}, by 'nixwulf import'.\n{body}"
+
+
+def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:
+    """What of them the sweep does not have, each once."""
+    found = [one for recipe in recipes for one in recipe.left_out]
+    for recipe in recipes[1:]:
+        for key, value in recipe.sweep.items():
+            if recipes[0].sweep.get(key) != value:
+                found.append(Omission(f"{key} {value}", "a sweep has one, that of the first"))
+    return list(dict.fromkeys(found))
+
+
+def _called(recipe: SweepRecipe, models: dict[str, Any]) -> str:
+    """A name for the model of a recipe; another model than one of the same name has a number."""
+    end = (recipe.model.get("id") or recipe.model["path"]).rstrip("/").rpartition("/")[2]
+    name = slug(end.removesuffix(".gguf"), _LONGEST_NAME - 3, also="._") or "model"
+    numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
+    return next(one for one in numbered if models.get(one, recipe.model) == recipe.model)
+
+
+def _block(recipe: SweepRecipe, model: str) -> dict[str, Any]:
+    """Its axes, each with one value but for the lists of a benchmark's flags."""
+    parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}
+    if recipe.arguments:
+        parameters[passthrough.ARGUMENTS] = [recipe.arguments]
+    if recipe.environment:
+        parameters[passthrough.ENVIRONMENT] = [dict(recipe.environment)]
+    return {
+        "engine": [recipe.engine],
+        "benchmark": [recipe.benchmark],
+        "model": [model],
+        "nodes": [recipe.nodes],
+        "parallelism": [recipe.parallelism],
+        **({"parameters": parameters} if parameters else {}),
+    }

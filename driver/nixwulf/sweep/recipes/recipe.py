@@ -1,0 +1,81 @@
+"""A recipe: what somebody starts, in the words of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nixwulf.core.errors import quoted
+
+Value = bool | int | str
+
+
+@dataclass(frozen=True)
+class Omission:
+    """What of a recipe no sweep has, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a form says before its command line is understood.
+
+    words: program and arguments. environment: values as the recipe has them; None is the driver's
+    own. line: of the command in its file, from 1 on; 0 where it has none.
+    """
+
+    words: tuple[str, ...]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    description: str = ""
+    line: int = 0
+    left_out: tuple[Omission, ...] = ()
+
+
+@dataclass(frozen=True)
+class SweepRecipe:
+    """A command line in the words of a sweep.
+
+    model: as under `models` of a sweep. parameters: lists of values by name, without arguments and
+    environment. sweep: keys of the sweep itself. limits: seconds.
+    """
+
+    name: str
+    description: str
+    engine: str
+    benchmark: str
+    model: Mapping[str, str]
+    nodes: int
+    parallelism: str
+    parameters: Mapping[str, list[Value]]
+    arguments: str
+    environment: Mapping[str, Any]
+    sweep: Mapping[str, Value]
+    limits: Mapping[str, int]
+    left_out: tuple[Omission, ...]
+
+
+def without_meaning(
+    document: Mapping[str, Any], known: Iterable[str], reasons: Mapping[str, str]
+) -> tuple[Omission, ...]:
+    """The keys of a recipe that its reader has no use for, each with why.
+
+    Args:
+        document: the recipe.
+        known: keys that are read.
+        reasons: why a sweep has no such key, by key; of others it is not known.
+    """
+    return tuple(
+        Omission(_shown(key, value), reasons.get(key, "a sweep has no such key"))
+        for key, value in document.items()
+        if key not in set(known) and value not in (None, [], {})
+    )
+
+
+def _shown(key: str, value: Any) -> str:
+    if isinstance(value, dict | list):
+        return key
+    return f"{key}: {str(value).lower() if isinstance(value, bool) else quoted(value)}"

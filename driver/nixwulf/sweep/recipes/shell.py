@@ -1,0 +1,129 @@
+"""Commands of a text as words: read as a shell would, and never given to one.
+
+What a shell would do more than split words (expand, redirect, join, start something else) is
+refused with its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nixwulf.core.errors import InputError, quoted
+
+_ACTS = {
+    ";": "a second command",
+    "|": "a pipe",
+    "&": "a second command",
+    "<": "a redirection",
+    ">": "a redirection",
+    "(": "a subshell",
+    ")": "a subshell",
+    "`": "a command in a command",
+    "$": "an expansion",
+}
+_EXPANDS = re.compile(r"`|\$[A-Za-z_{(0-9@*#?!]|^~")
+_TOKEN = re.compile(
+    r"""(?P<continued>\\[ \t]*\r?\n)
+    |(?P<newline>\n)
+    |(?P<space>[^\S\n]+)
+    |(?P<single>'[^']*+')
+    |(?P<double>"(?:\\.|[^"\\])*+")
+    |(?P<escaped>\\.)
+    |(?P<acts>[;|&<>()`$])
+    |(?P<plain>[^\s'"\\;|&<>()`$]++|\\)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
+
+
+@dataclass(frozen=True)
+class ShellCommand:
+    """The words of a command, and the line of its text in which it begins, from 1 on."""
+
+    words: tuple[str, ...]
+    line: int
+
+
+class ShellError(Exception):
+    """A text is more than commands: in which line of it, from 1 on, and what is there."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line, self.what = line, what
+
+
+def commands(text: str) -> list[ShellCommand]:
+    """The commands of a text, one a line but for continued lines and lines in quotes.
+
+    Raises:
+        ShellError: for what only a shell could do, and for a quote that is not closed.
+    """
+    found: list[ShellCommand] = []
+    words: list[str] = []
+    word: str | None = None
+    line = begun = 1
+    at = 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise ShellError(line, f"a quote ({text[at]}) that is not closed")
+        kind, piece, at = token.lastgroup, token[0], token.end()
+        if kind == "acts":
+            raise ShellError(line, _ACTS[piece])
+        if kind == "plain" and word is None and piece.startswith("#"):
+            end = text.find("\n", at)
+            at = end if end >= 0 else len(text)
+        elif kind in ("continued", "newline", "space"):
+            if word is not None:
+                words.append(word)
+                word = None
+            if kind == "newline" and words:
+                found.append(ShellCommand(tuple(words), begun))
+                words = []
+        else:
+            begun = begun if words or word is not None else line
+            word = (word or "") + _unquoted(kind or "", piece, line)
+        line += piece.count("\n")
+    words += [] if word is None else [word]
+    return [*found, *([ShellCommand(tuple(words), begun)] if words else [])]
+
+
+def _unquoted(kind: str, piece: str, line: int) -> str:
+    """What a token stands for; raises ShellError for an expansion inside of double quotes."""
+    if kind == "single":
+        return piece[1:-1]
+    if kind == "escaped":
+        return piece[1:]
+    if kind != "double":
+        return piece
+    expands = _EXPANDS.search(re.sub(r"\\.", lambda escaped: "  ", piece, flags=re.DOTALL))
+    if expands:
+        raise ShellError(line + piece.count("\n", 0, expands.start()), _ACTS[expands[0][0]])
+    return _ESCAPED.sub(lambda escaped: escaped[1] or "", piece[1:-1])
+
+
+def refusal(error: ShellError, line: str, number: int, source: str) -> InputError:
+    """The sentence for a text that a shell would have to run.
+
+    Args:
+        error: what is there.
+        line: the line of the file.
+        number: its number, from 1 on.
+        source: the file.
+    """
+    return InputError(
+        f"{source}: line {number} has {error.what}: {quoted(line.strip())}; a recipe is "
+        "never given to a shell: write the command alone."
+    )
+
+
+def require_plain(words: Iterable[str], source: str) -> None:
+    """Raise InputError for a word that a shell would expand: nothing here does."""
+    for word in words:
+        if _EXPANDS.search(word):
+            raise InputError(
+                f"{source}: {quoted(word)} is for a shell to expand, and no recipe is given to "
+                "one; write what it stands for."
+            )

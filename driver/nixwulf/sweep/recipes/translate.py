@@ -1,0 +1,228 @@
+"""What a recipe starts, flag by flag, as a recipe in the words of a sweep."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.registry import Parameter
+from nixwulf.core.schema import schema
+from nixwulf.plugins import benchmarks, engines
+from nixwulf.plugins.engines import Engine
+from nixwulf.plugins.runtime import passthrough
+from nixwulf.results.publish.secrets import SECRET_NAME
+from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require
+from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
+from nixwulf.sweep.recipes.shell import require_plain
+
+_OF_THE_SWEEP = ("seed", "samples", "warm_up")
+_MODELS = PurePosixPath("/models")
+_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+_MOST_NODES = int(schema("sweep")["$defs"]["nodes"]["maximum"])
+
+
+@dataclass
+class _Found:
+    """What the flags of a command line give, as they are read."""
+
+    model: str = ""
+    hub: str = ""
+    splits: dict[str, int] = field(default_factory=dict)
+    parallelism: str = ""
+    values: dict[str, dict[Value, None]] = field(default_factory=dict)
+    arguments: list[str] = field(default_factory=list)
+    left_out: list[Omission] = field(default_factory=list)
+
+
+def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
+    """A recipe of what starts it.
+
+    Args:
+        start: words and environment.
+        source: the file, for messages.
+        model: instead of the recipe's own; empty: that.
+
+    Raises:
+        InputError: no engine of this version is started so, no model is named, a word is for a
+            shell, or it is split in two ways at once.
+    """
+    source = f"{source}: line {start.line}" if start.line else source
+    line, words = require(start.words, source)
+    engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
+    found = _read(line, words, engine, source)
+    parameters = {**benchmark.parameters, **engine.parameters}
+    values: dict[str, list[Value]] = {}
+    for key, given in found.values.items():
+        kept = [one for one in given if _fits(key, one, parameters)]
+        for one in dict.fromkeys(given) if len(kept) < len(given) else ():
+            if not _fits(key, one, parameters):
+                found.left_out.append(Omission(f"{key} {one}", f"no {key} of a sweep is so"))
+        values |= {key: kept} if kept else {}
+    nodes, parallelism = _split(found, engine, source)
+    several = line.otherwise_on_several if nodes > 1 else {}
+    for key, value in {**line.otherwise, **several}.items():
+        values.setdefault(key, [value])
+    if "concurrency" in values and "requests" in parameters:
+        most = max(int(one) for one in values["concurrency"])
+        values["requests"] = [max(most, int(parameters["requests"].default))]
+    environment = _environment(start.environment, engine, found)
+    document = _model(model or found.model, "" if model else found.hub, engine, found, source)
+    require_plain(map(str, environment.values()), source)
+    require_plain((word for word in found.arguments if word.startswith("~")), source)
+    arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
+    if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
+        raise InputError(f"{source}: {taken}.")
+    return SweepRecipe(
+        name=start.name,
+        description=start.description,
+        engine=engine.name,
+        benchmark=benchmark.name,
+        model=document,
+        nodes=nodes,
+        parallelism=parallelism,
+        parameters={key: one for key, one in values.items() if key not in _OF_THE_SWEEP},
+        arguments=arguments[passthrough.ARGUMENTS],
+        environment=environment,
+        sweep={key: one[-1] for key, one in values.items() if key in _OF_THE_SWEEP},
+        limits=line.limits,
+        left_out=(*start.left_out, *found.left_out),
+    )
+
+
+def _read(line: CommandLine, words: Sequence[str], engine: Engine, source: str) -> _Found:
+    found = _Found()
+    (*loose,), *flags = groups(words)
+    for first, *values in flags:
+        name, equals, joined = first.partition("=")
+        given = [joined, *values] if equals else values
+        flag = line.flag(name)
+        instead = passthrough.instead_of_flag(first, engine.reserved_arguments)
+        if flag is None and instead is None:
+            found.arguments += [first, *values]
+            continue
+        if flag is None or not flag.key:
+            why = flag.why if flag else _set_by(instead or "")
+            found.left_out.append(Omission(_shown(name, given), why))
+            continue
+        taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
+        if taken and not given:
+            raise InputError(f"{source}: {name} has no value; write one after it.")
+        loose += given[taken:]
+        _take(found, line, flag, name, given[0] if taken else "")
+    if line.model_first and loose and not found.model:
+        found.model = loose.pop(0)
+    if loose:
+        raise InputError(
+            f"{source}: the word {quoted(loose[0])} belongs to no flag; write it after one, or "
+            "leave it out."
+        )
+    return found
+
+
+def _take(found: _Found, line: CommandLine, flag: Flag, name: str, text: str) -> None:
+    """What one flag with one value gives."""
+    listed = line.several and flag.key not in ("model", "hub", "nodes")
+    for part in text.split(",") if listed else [text]:
+        value = flag.value(part)
+        if value is None or (flag.key == "nodes" and not 0 < int(value) <= _MOST_NODES):
+            why = flag.why or f"a sweep has no such {flag.key}"
+            found.left_out.append(Omission(_shown(name, [part] if part else []), why))
+        elif flag.key in ("model", "hub", "parallelism"):
+            setattr(found, flag.key, str(value))
+        elif flag.key == "nodes":
+            found.splits[flag.parallelism] = int(value)
+        else:
+            found.values[flag.key] = (found.values.get(flag.key, {}) if line.several else {}) | {
+                value: None
+            }
+            if flag.reads == "percent" and not math.isclose(float(part) * 100, int(value)):
+                why = f"the parameter is whole per cent: {value}"
+                found.left_out.append(Omission(_shown(name, [part]), why))
+
+
+def _fits(key: str, value: Value, parameters: Mapping[str, Parameter]) -> bool:
+    """Whether a parameter, or a key of the sweep itself, can have a value."""
+    if key in parameters:
+        return parameters[key].problem(value) is None
+    rule = schema("sweep")["properties"][key]
+    return bool(rule.get("minimum", 0) <= value <= rule.get("maximum", value))
+
+
+def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
+    """The nodes, one GPU each, and how the model is split over them."""
+    several = {name: count for name, count in found.splits.items() if count > 1}
+    if len(several) > 1:
+        words = " and ".join(f"{name} {count}" for name, count in several.items())
+        raise InputError(
+            f"{source}: it splits the model in two ways at once, {words}, and a sweep does one; "
+            "write one of them as 1."
+        )
+    for name, count in several.items():
+        return count, name or found.parallelism or engine.parallelisms[0]
+    if found.parallelism:
+        what = f"a split by {found.parallelism}"
+        found.left_out.append(Omission(what, "it is of one node, which splits nothing"))
+    return 1, "single"
+
+
+def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dict[str, Any]:
+    """The variables that a sweep hands on; of a secret the name alone."""
+    kept: dict[str, Any] = {}
+    for name, value in given.items():
+        instead = passthrough.instead_of_variable(name, engine.reserved_variables)
+        if instead:
+            found.left_out.append(Omission(name, _set_by(instead)))
+        elif value is None or value in (f"${name}", f"${{{name}}}"):
+            kept[name] = None
+        elif SECRET_NAME.search(name):
+            kept[name] = None
+            why = "a sweep has no secret; export it where you run nixwulf"
+            found.left_out.append(Omission(f"the value of {name}", why))
+        else:
+            kept[name] = value if isinstance(value, bool) else str(value)
+    return kept
+
+
+def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> dict[str, str]:
+    """The model as under `models` of a sweep; raises InputError."""
+    if not name and not hub:
+        raise InputError(f"{source}: it names no model; add --model ORG/NAME, or a path.")
+    repository, _, quant = (hub or name).partition(":")
+    on_hub = bool(_HUB.fullmatch(repository)) and not repository.endswith(engine.model_suffixes)
+    if on_hub and engine.hub_models and not quant:
+        return {"id": repository}
+    if on_hub and (hub or quant) and engine.model_suffixes:
+        file = f"{PurePosixPath(repository).name}{f'-{quant}' if quant else ''}"
+        path = str(_MODELS / f"{file}{engine.model_suffixes[0]}")
+        why = f"the sweep reads {path}: bring it there ('nixwulf models get'), or write its path"
+        found.left_out.append(Omission(f"the model by name, {hub or name}", why))
+        return {"path": path, "hub": repository}
+    require_plain([name.removeprefix("~")], source)
+    if hub or not name.strip("/~."):
+        raise InputError(
+            f"{source}: the model {quoted(hub or name)} is no ORG/NAME and no path; add --model."
+        )
+    if name.startswith("/"):
+        return {"path": name}
+    path = str(PurePosixPath("/") / name.removeprefix("~").lstrip("/"))
+    why = f"a sweep has whole paths: {path} is a guess, write where it is on the nodes"
+    found.left_out.append(Omission(f"the model's path, {name}", why))
+    return {"path": path}
+
+
+def _set_by(instead: str) -> str:
+    """'the driver sets it: use the axis nodes'."""
+    reason = instead.removeprefix("nothing: ")
+    return reason if reason != instead else f"the driver sets it; use {instead}"
+
+
+def _shown(flag: str, values: Sequence[str]) -> str:
+    """A flag with its values, but for those of secrets."""
+    secret = SECRET_NAME.search(flag)
+    return shlex.join([flag, *(["..."] if secret and values else values)])
