@@ -39,9 +39,12 @@ class Demand:
 
 def demand(case: Case) -> Demand:
     """The demand of a case's parameters; of a benchmark that has no such ones, a small one."""
-    values = case.parameters
-    tokens = values.get("n_prompt", 0) + values.get("n_gen", 0) + MARGIN
-    return Demand(values.get("concurrency", 1), tokens)
+    return Demand(case.parameters.get("concurrency", 1), context_of(case.parameters))
+
+
+def context_of(parameters: Mapping[str, Any]) -> int:
+    """The tokens of a request with such parameters."""
+    return sum(parameters.get(name, 0) for name in ("depth", "n_prompt", "n_gen")) + MARGIN
 
 
 @dataclass(frozen=True)

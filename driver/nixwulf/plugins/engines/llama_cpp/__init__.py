@@ -23,7 +23,7 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.memory import BY_MEMORY
-from nixwulf.plugins.runtime.openai import MARGIN, Endpoint, demand
+from nixwulf.plugins.runtime.openai import Endpoint, context_of, demand
 from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
@@ -234,8 +234,7 @@ class LlamaCpp(Engine):
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
         """A measured server listens on a socket of its own, with room for a few tokens."""
-        parameters = run.case["parameters"]
-        room = parameters.get("n_prompt", 0) + parameters.get("n_gen", 0) + MARGIN
+        room = context_of(run.case["parameters"])
         changed = {"--host": "127.0.0.1", "-np": str(run.slots), "-c": str(run.slots * room)}
         (head,) = run.of("llama-server")
         pairs = zip(("", *head.argv), head.argv, strict=False)

@@ -1,0 +1,61 @@
+"""A TCP port of this machine's loopback that leads to a Unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_PIECE = 1 << 16
+
+
+@contextlib.contextmanager
+def loopback_port(target: Path, on_event: Callable[[], None]) -> Iterator[int]:
+    """A port for clients that know no Unix sockets, for as long as the context lasts.
+
+    Other users of this machine reach it too: what is behind it is a server that is measured.
+
+    Args:
+        target: the Unix socket.
+        on_event: called whenever something came from it.
+    """
+
+    class Relay(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            near: socket.socket = self.request
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with socket.socket(socket.AF_UNIX) as far, contextlib.suppress(OSError):
+                far.connect(str(target))
+                sending = threading.Thread(target=_copy, args=(near, far), daemon=True)
+                sending.start()
+                _copy(far, near, on_event)
+                near.shutdown(socket.SHUT_RDWR)  # ends the other copy, which reads of it
+                sending.join()
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False
+
+    with Server(("127.0.0.1", 0), Relay) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        serving.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def _copy(
+    source: socket.socket, sink: socket.socket, on_event: Callable[[], None] = lambda: None
+) -> None:
+    """All that comes until the source ends, which the sink then sees."""
+    with contextlib.suppress(OSError):
+        while piece := source.recv(_PIECE):
+            on_event()
+            sink.sendall(piece)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
