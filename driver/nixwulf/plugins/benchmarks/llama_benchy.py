@@ -39,7 +39,9 @@ _INSTALL = "pip install 'llama-benchy>=0.3.8'"
 _POLL_S = 0.05
 _BOOK = "https://www.gutenberg.org/files/1661/1661-0.txt"
 # It looks there before it downloads (llama_benchy/corpus.py).
-BOOK_FILE = f".cache/llama-benchy/{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"  # noqa: E501
+BOOK_FILE = (
+    f".cache/llama-benchy/{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"
+)
 """Where its book is kept, below the home folder."""
 # What a chat template and a cut through a word make of a prompt.
 _LENGTH_SHARE = 0.02
@@ -86,7 +88,7 @@ class LlamaBenchy(Benchmark):
         ),
     }
     engines = None
-    required_here: ClassVar = {_PROGRAM: f"run \"{_INSTALL}\""}
+    required_here: ClassVar = {_PROGRAM: f'run "{_INSTALL}"'}
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Also caching without a depth, and an engine that answers no chats."""
@@ -104,9 +106,7 @@ class LlamaBenchy(Benchmark):
             clocks = Clocks(run, endpoint.server)
             with loopback_port(endpoint.socket, clocks.on_event) as port:
                 argv = arguments(run, f"http://127.0.0.1:{port}/v1", endpoint.model, tokenizer)
-                process = OwnedProcess.start(
-                    THIS_MACHINE, self.name, argv, _environment(), run.raw
-                )
+                process = OwnedProcess.start(THIS_MACHINE, self.name, argv, _environment(), run.raw)
                 run.owned.append(process)
                 try:
                     while process.running:

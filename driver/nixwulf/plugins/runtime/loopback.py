@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _PIECE = 1 << 16
-# llama-server (0c1e570) closes after a stream though it says keep-alive: what a client sends on that
-# connection before the close has come through here is lost.
+# llama-server (0c1e570) closes after a stream though it says keep-alive: what a client sends on
+# that connection before the close has come through here is lost.
 _LAST = b"\r\nConnection: close"
 
 
@@ -19,7 +19,8 @@ _LAST = b"\r\nConnection: close"
 def loopback_port(target: Path, on_event: Callable[[], None]) -> Iterator[int]:
     """A port for clients that know no Unix sockets, for as long as the context lasts.
 
-    Each answer closes its connection, as those to the client of `serve` do. Other users of this machine reach it too: what is behind it is a server that is measured.
+    Each answer closes its connection, as those to the client of `serve` do. Other users of this
+    machine reach the port too.
 
     Args:
         target: the Unix socket.

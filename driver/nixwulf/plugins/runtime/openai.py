@@ -44,7 +44,7 @@ def demand(case: Case) -> Demand:
 
 def context_of(parameters: Mapping[str, Any]) -> int:
     """The tokens of a request with such parameters."""
-    return sum(parameters.get(name, 0) for name in ("depth", "n_prompt", "n_gen")) + MARGIN
+    return sum(int(parameters.get(name, 0)) for name in ("depth", "n_prompt", "n_gen")) + MARGIN
 
 
 @dataclass(frozen=True)
