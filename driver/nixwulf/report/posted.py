@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -82,7 +81,7 @@ def posted(records: Iterable[Record]) -> list[Posted]:
         benchmark = record["case"]["benchmark"]
         if record["outcome"] == "ok" and (benchmark == _TOOL or benchmark in _SHARED):
             groups.setdefault(canonical(_configuration(record)), []).append(record)
-    found = [_posted(group, _varying(groups)) for group in groups.values()]
+    found = [_posted(group, _varying(group, groups.values())) for group in groups.values()]
     return sorted((one for one in found if one.tests), key=lambda one: (one.benchmark, one.name))
 
 
@@ -147,10 +146,11 @@ def _configuration(record: Record) -> dict[str, Any]:
     return {**kept, "parameters": inner, "setting": record_setting(record), "built": engine}
 
 
-def _varying(configurations: Iterable[str]) -> set[str]:
-    """The parameters of which not all have the same value."""
-    every = [json.loads(one)["parameters"] for one in configurations]
-    keys = {key for one in every for key in one}
+def _varying(group: Sequence[Record], groups: Iterable[Sequence[Record]]) -> set[str]:
+    """The parameters of which not all groups of a benchmark have the same value."""
+    cases = [one[0]["case"] for one in groups]
+    every = [c["parameters"] for c in cases if c["benchmark"] == group[0]["case"]["benchmark"]]
+    keys = {key for one in every for key in one if key not in (*_WORK, "requests")}
     return {key for key in keys if len({str(one.get(key)) for one in every}) > 1}
 
 
@@ -176,7 +176,7 @@ def _posted(records: Sequence[Record], varying: Collection[str]) -> Posted:
     several = [key for key in ("engine", "model") if case.get(key)]
     link = link_name(case.get("fabric", ""), case.get("transport", ""))
     nodes = case_name(case["nodes"], case.get("parallelism", ""), link)
-    options = [f"{k} {v}" for k, v in case["parameters"].items() if k in varying]
+    options = [f"{k} {v}" for k, v in case["parameters"].items() if k in varying and v != ""]
     parts = [record_setting(records[0]).name(several), nodes, *options]
     return Posted(
         case["benchmark"],

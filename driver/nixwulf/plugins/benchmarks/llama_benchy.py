@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = "llama-benchy"
 _INSTALL = "pip install 'llama-benchy>=0.3.8'"
-_POLL_S = 0.05
+_POLL_S = 0.1
 _BOOK = "https://www.gutenberg.org/files/1661/1661-0.txt"
 # It looks there before it downloads (llama_benchy/corpus.py).
 BOOK_FILE = (
@@ -113,10 +113,10 @@ class LlamaBenchy(Benchmark):
                         time.sleep(_POLL_S)
                         endpoint.require_running()
                         clocks.check()
+                        _refuse(process.output)
                 finally:
                     process.stop()
-        if problem := problem_in(process.output):
-            raise RunFailure("failed", problem)
+        _refuse(process.output)
         if process.returncode != 0:
             raise failure_of(process, self.name)
         report = parser.report_in(process.output)
@@ -213,6 +213,11 @@ def problem_in(output: str) -> str | None:
     if found := re.search(failed, output, re.MULTILINE):
         return f"{_PROGRAM} had a request that failed: {' '.join(found[1].split())[:200]}"
     return None
+
+
+def _refuse(output: str) -> None:
+    if problem := problem_in(output):
+        raise RunFailure("failed", problem)
 
 
 @contextmanager
