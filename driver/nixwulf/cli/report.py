@@ -14,11 +14,12 @@ from nixwulf.cli.options import FilePath
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["html", "md", "csv", "json", "svg"]),
+    type=click.Choice(["html", "md", "csv", "json", "svg", "llama-benchy", "spark-arena"]),
     default="html",
     show_default=True,
     help="html (with Markdown beside it) is written into DIR; the others are printed, svg being "
-    "the plot of decode against the measured round trip.",
+    "the plot of decode against the measured round trip, llama-benchy tables as that tool prints "
+    "them, spark-arena the benchmark.csv of a submission there.",
 )
 def report(folder: Path, form: str) -> None:
     """Report on the runs in DIR, which 'nixwulf bench' wrote.
@@ -28,8 +29,9 @@ def report(folder: Path, form: str) -> None:
       nixwulf report runs/first
       nixwulf report runs/first --format md >issue.md
       nixwulf report runs/first --format svg >decode.svg
+      nixwulf report runs/first --format llama-benchy >post.md
     """
-    from nixwulf.report import panels, summary_of, text, write
+    from nixwulf.report import panels, posted, summary_of, text, write
 
     summary = summary_of(folder)
     if form == "html":
@@ -39,6 +41,9 @@ def report(folder: Path, form: str) -> None:
         made = text.to_markdown(summary)
     elif form == "svg":
         made = panels.decode_by_rtt(summary)
+    elif form in ("llama-benchy", "spark-arena"):
+        to_text = posted.to_table if form == "llama-benchy" else posted.to_csv
+        made = to_text(summary.folder.records, str(folder))
     else:
         made = (text.to_csv if form == "csv" else text.to_json)(summary.folder.records)
     click.echo(made, nl=False)

@@ -5,12 +5,14 @@ https://github.com/eugr/llama-benchy
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import Found, ParseError, Tool, model_of
-from nixwulf.outputs.forms import cells, last_words, mean_and_deviation
+from nixwulf.outputs.forms import cells, json_object, last_words, mean_and_deviation
 
 _TEST = re.compile(
     r"(?P<context>ctx_)?(?P<kind>pp|tg)(?P<tokens>[0-9]{1,9})?(?: @ d(?P<depth>[0-9]{1,9}))?"
@@ -35,15 +37,35 @@ _SPEEDS = {
         "peak t/s (req)": "peak_decode",
     },
 }
+COLUMNS = ("t/s (total)", "t/s (req)", "peak t/s", "peak t/s (req)", *_TIMES)
+"""Those of its table with several requests at once that have numbers."""
+_OF_ONE = {"t/s (req)": "t/s", "t/s (total)": "", "peak t/s (req)": ""}
+# Keys of its JSON, https://github.com/eugr/llama-benchy/blob/main/schemas/benchmark_report_schema.json
+_KEYS = {
+    "pp": {"pp_throughput": "t/s (total)", "pp_req_throughput": "t/s (req)"}
+    | {"ttfr": "ttfr (ms)", "est_ppt": "est_ppt (ms)", "e2e_ttft": "e2e_ttft (ms)"},
+    "tg": {"tg_throughput": "t/s (total)", "tg_req_throughput": "t/s (req)"}
+    | {"peak_throughput": "peak t/s", "peak_req_throughput": "peak t/s (req)"},
+}
+_MOST_TOKENS = 10**9
+
+
+def column(kind: str, metric: str) -> str | None:
+    """Which of COLUMNS has a metric of a test, 'pp' or 'tg'; None: none has."""
+    names = {**_SPEEDS[kind], **(_TIMES if kind == "pp" else {})}
+    return next((one for one in COLUMNS if names.get(one) == metric), None)
 
 
 def recognises(text: str) -> bool:
-    """The head of its table, or its name with a version."""
-    return bool(_VERSION.search(text)) or any(_is_head(cells(line)) for line in text.splitlines())
+    """The head of its table, its name with a version, or a key that its JSON alone has."""
+    known = '"is_context_prefill_phase"' in text or _VERSION.search(text)
+    return bool(known) or any(_is_head(cells(line)) for line in text.splitlines())
 
 
 def read(text: str) -> list[Found]:
-    """A case a model, of the rows of its tables."""
+    """A case a model, of the rows of its tables or of its JSON."""
+    if '"is_context_prefill_phase"' in text:
+        return [_found(report_in(text))]
     head: list[str] = []
     models: dict[str, list[Metric]] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -75,6 +97,82 @@ TOOL = Tool(
 )
 
 
+def report_in(text: str) -> dict[str, Any]:
+    """The JSON of a whole output, whose other lines are its progress; raises ParseError."""
+    begin = 0 if text.startswith("{") else text.find("\n{") + 1
+    end = text.rfind("\n}") + 2 if text.find("\n}") >= begin else len(text)
+    return json_object("llama-benchy", text[begin:end])
+
+
+def metrics_of(report: Mapping[str, Any]) -> list[Metric]:
+    """The metrics of its JSON, with a sample a run or, of what is of each request, a request.
+
+    Raises ParseError.
+    """
+    tests = report.get("benchmarks")
+    if not isinstance(tests, list) or not all(isinstance(one, dict) for one in tests):
+        raise ParseError(f"llama-benchy: benchmarks is {str(tests)[:40]!r}, expected objects.")
+    return [metric for test in tests for kind in _KEYS for metric in _of_test(test, kind)]
+
+
+def _found(report: Mapping[str, Any]) -> Found:
+    found = metrics_of(report)
+    if not found:
+        raise ParseError("llama-benchy: no result in its benchmarks, expected tests with speeds.")
+    version, model = (report.get(key) for key in ("version", "model"))
+    note = f"llama-benchy {version[:40]}" if isinstance(version, str) else ""
+    name = model_of(model) if isinstance(model, str) else {}
+    return Found("llama-benchy", found, model=name, note=note)
+
+
+def _of_test(test: Mapping[str, Any], kind: str) -> Iterator[Metric]:
+    """What an object of its JSON has of the prompt (pp) or the generation (tg).
+
+    Of one request at a time each speed is there twice, of the request and of all.
+    """
+    context = test.get("is_context_prefill_phase") is True
+    slots = _count(test, "concurrency")
+    size = "prompt_size" if kind == "pp" else "response_size"
+    conditions = {
+        "n_prompt" if kind == "pp" else "n_gen": None if context else _count(test, size),
+        "n_depth": _count(test, "context_size"),
+        "concurrency": slots,
+        "context": True if context else None,
+    }
+    for key, shown in _KEYS[kind].items():
+        block = test.get(key)
+        name = _OF_ONE.get(shown, shown) if slots == 1 else shown
+        if block is None or not name:
+            continue
+        numbers = block.get("values") if isinstance(block, dict) else None
+        if (
+            not isinstance(numbers, list)
+            or not numbers
+            or not all(type(one) in (int, float) for one in numbers)
+        ):
+            raise ParseError(
+                f"llama-benchy: {key} is {json.dumps(block)[:40]!r}, expected its mean, std and "
+                "values."
+            )
+        unit = "ms" if shown in _TIMES else "tok/s"
+        metric = {**_SPEEDS[kind], **_TIMES}[name]
+        yield Metric(metric, unit, _floats(key, numbers), conditions=conditions)
+
+
+def _floats(key: str, numbers: list[Any]) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, numbers))
+    except OverflowError:
+        raise ParseError(f"llama-benchy: {key} has a value beyond all numbers.") from None
+
+
+def _count(test: Mapping[str, Any], key: str) -> int:
+    value = test.get(key)
+    if type(value) is not int or not 0 <= value < _MOST_TOKENS:
+        raise ParseError(f"llama-benchy: {key} is {str(value)[:40]!r}, expected a number of them.")
+    return value
+
+
 def _is_head(found: list[str]) -> bool:
     return found[:2] == ["model", "test"] and "ttfr (ms)" in found
 
@@ -91,10 +189,10 @@ def _metrics(row: Mapping[str, str], line: int) -> Iterator[Metric]:
                 )
             columns[name] = mean
     test = _TEST.fullmatch(row["test"])
-    if test is None or not {"t/s (total)", "t/s"} & columns.keys():
+    if test is None or not columns:
         raise ParseError(
-            f"llama-benchy, line {line}: test {row['test'][:40]!r} without a speed, expected "
-            "one such as 'pp1024 (c1)' with its t/s."
+            f"llama-benchy, line {line}: test {row['test'][:40]!r} without a number, "
+            "expected one such as 'pp1024 (c1)' with its t/s."
         )
     conditions = {
         "n_prompt" if test["kind"] == "pp" else "n_gen": int(test["tokens"])

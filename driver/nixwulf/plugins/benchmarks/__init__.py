@@ -5,9 +5,10 @@ A benchmark is one module or folder of this package with an object BENCHMARK of 
 
 from __future__ import annotations
 
+import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -35,6 +36,8 @@ class Benchmark(ABC):
     """Programs of its own that are looked for on PATH of every node."""
     required: ClassVar[Mapping[str, str]] = {}
     """Programs that every node has to have, each with what to do where it is missing."""
+    required_here: ClassVar[Mapping[str, str]] = {}
+    """Those that the driver's own machine has to have."""
     measures_fabric = False
     """Whether it needs more than one node."""
     transports: tuple[str, ...] = ("tcp", "rdma")
@@ -75,12 +78,19 @@ class Benchmark(ABC):
 
     def missing(self, programs: Mapping[str, str]) -> str | None:
         """What a node with these programs lacks, and how to get it, or None."""
-        lacking = (f"{n!r} on PATH; {fix}" for n, fix in self.required.items() if n not in programs)
-        return next(lacking, None)
+        return _lacking(self.required, programs)
+
+    def missing_here(self) -> str | None:
+        """What the driver's own machine lacks, and how to get it, or None."""
+        return _lacking(self.required_here, [n for n in self.required_here if shutil.which(n)])
 
     @abstractmethod
     def measure(self, run: Run) -> list[Metric]:
         """Measure the engine that was started, or the machines; raises RunFailure."""
+
+
+def _lacking(required: Mapping[str, str], there: Collection[str]) -> str | None:
+    return next((f"{n!r} on PATH; {fix}" for n, fix in required.items() if n not in there), None)
 
 
 @cache

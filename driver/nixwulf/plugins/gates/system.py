@@ -129,6 +129,9 @@ def _judge_programs(context: GateContext, node: Node) -> Iterator[Verdict]:
     lacking = context.benchmark.missing(programs) if context.benchmark else None
     if lacking:
         yield refused(f"Node {node.name!r} lacks {lacking}{seen}.")
+    lacking = context.benchmark.missing_here() if context.benchmark else None
+    if lacking and node is context.nodes[0]:
+        yield refused(f"This machine lacks {lacking}.")
     for name in PROGRAMS if context.crossings_of(node) else ():
         if name not in programs:
             yield refused(

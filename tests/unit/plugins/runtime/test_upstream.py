@@ -28,6 +28,7 @@ DRIVER = Path(upstream.__file__).parents[2]
 SOURCES = {
     "plugins/engines/llama_cpp/*.py": ("llama.cpp",),
     "plugins/benchmarks/llama_bench.py": ("llama.cpp",),
+    "plugins/benchmarks/llama_benchy.py": ("llama-benchy",),
     "plugins/engines/vllm/__init__.py": ("vllm",),
     "plugins/engines/vllm/ray.py": ("ray",),
     "plugins/benchmarks/vllm_bench.py": ("vllm",),
