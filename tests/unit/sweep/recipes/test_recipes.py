@@ -246,7 +246,7 @@ def test_several_commands_are_blocks_of_one_sweep(imported):
     assert [block["model"] for block in blocks] == [["a"], ["a-2"], ["a"]]
     assert [block["benchmark"] for block in blocks] == [["llama-bench"], ["serve"], ["llama-bench"]]
     assert document["samples"] == 2
-    assert "samples 4: a sweep has one, that of the first" in named
+    assert "samples 4: all cases of a sweep have one, 2" in named
     assert any(one.startswith("toolbox run -c llama-vulkan: ") for one in named)
 
 
