@@ -6,12 +6,15 @@ import subprocess
 from functools import partial
 
 import pytest
+import yaml
 from lab_under_test import Silent, recorded_each
 
+from nixwulf.llm.random_model import RandomModel
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.recipes.as_sweep import read_recipes, sweep_text
 from nixwulf.sweep.sweep_file import parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
@@ -65,6 +68,28 @@ def test_arguments_reach_what_reads_the_model_and_variables_every_program(run, c
             passed = "--poll 0" in " ".join(process["argv"])
             assert passed == (reads and "arguments" in case.parameters)
             assert process["environment"]["LLAMA_SOME"] == "a b"
+
+
+def test_a_pasted_command_is_a_sweep_whose_run_has_its_flags(run, cluster, tmp_path):
+    model = ENGINE.random_model(RandomModel(layers=4))
+    recipe = tmp_path / "recipe.txt"
+    recipe.write_text(
+        f"GGML_SOME=1 llama-bench -m {model} -ngl 99 -t 1 -p 16 -n 8 -r 1 \\\n"
+        " -fa 1 -ctk q8_0 --poll 0 --rpc 10.0.0.2:50052\n"
+    )
+    text = sweep_text(read_recipes(recipe), "pasted", str(recipe))
+    sweep = parse_sweep({**yaml.safe_load(text), "sanity": "short"}, "pasted.yaml")
+    ((_, record),) = run(make_plan(sweep, cluster, "fabric=rdma-like"))
+    assert record["outcome"] == "ok", record["failure"]
+    (bench,) = [
+        process
+        for process in record["commands"]
+        if "llama-bench" in process["argv"][0] and "-r" in process["argv"]
+    ]
+    words = " ".join(bench["argv"])
+    for flags in ("-t 1", "-p 16 -n 8", "-r 1", "-fa ", "-ctk q8_0", "--poll 0"):
+        assert flags in words
+    assert bench["environment"]["GGML_SOME"] == "1"
 
 
 def test_a_secret_of_the_drivers_environment_reaches_the_engine_and_no_record(

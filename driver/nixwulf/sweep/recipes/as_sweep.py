@@ -14,7 +14,7 @@ from nixwulf.core.files import read_text, read_yaml
 from nixwulf.core.naming import slug
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.sweep.recipes import flags_file, pasted, sparkrun
-from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe
+from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.translate import translate
 from nixwulf.sweep.sweep_file import parse_sweep
 
@@ -95,7 +95,7 @@ def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
         "models": models,
         "matrix": blocks[0],
         **({"include": blocks[1:]} if blocks[1:] else {}),
-        **first.sweep,
+        **_of_all(recipes),
         "limits": {key: max(one.limits[key] for one in recipes) for key in first.limits},
     }
     parse_sweep(document, source)
@@ -106,11 +106,22 @@ def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
 def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:
     """What of them the sweep does not have, each once."""
     found = [one for recipe in recipes for one in recipe.left_out]
-    for recipe in recipes[1:]:
+    kept = _of_all(recipes)
+    for recipe in recipes:
         for key, value in recipe.sweep.items():
-            if recipes[0].sweep.get(key) != value:
-                found.append(Omission(f"{key} {value}", "a sweep has one, that of the first"))
+            if kept[key] != value:
+                found.append(
+                    Omission(f"{key} {value}", f"all cases of a sweep have one, {kept[key]}")
+                )
     return list(dict.fromkeys(found))
+
+
+def _of_all(recipes: Sequence[SweepRecipe]) -> dict[str, Value]:
+    """Keys of the sweep itself, each as in the first recipe that has it."""
+    found: dict[str, Value] = {}
+    for recipe in reversed(recipes):
+        found |= recipe.sweep
+    return found
 
 
 def _called(recipe: SweepRecipe, models: dict[str, Any]) -> str:

@@ -57,8 +57,8 @@ class Flag:
             number = float(text) if share and text.strip(".") else 0
             return round(number * 100) if 0 < number <= 1 else None
         if self.reads == "int":
-            number = _NUMBER.fullmatch(text)  # type: ignore[assignment]
-            return int(number[1]) * _TIMES[number[2]] if number else None  # type: ignore[index]
+            whole = _NUMBER.fullmatch(text)
+            return int(whole[1]) * _TIMES[whole[2]] if whole else None
         return text
 
 

@@ -24,7 +24,6 @@ from nixwulf.sweep.recipes.shell import require_plain
 _OF_THE_SWEEP = ("seed", "samples", "warm_up")
 _MODELS = PurePosixPath("/models")
 _HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
-_MOST_NODES = int(schema("sweep")["$defs"]["nodes"]["maximum"])
 
 
 @dataclass
@@ -55,15 +54,9 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     source = f"{source}: line {start.line}" if start.line else source
     line, words = require(start.words, source)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
-    found = _read(line, words, engine, source)
     parameters = {**benchmark.parameters, **engine.parameters}
-    values: dict[str, list[Value]] = {}
-    for key, given in found.values.items():
-        kept = [one for one in given if _fits(key, one, parameters)]
-        for one in dict.fromkeys(given) if len(kept) < len(given) else ():
-            if not _fits(key, one, parameters):
-                found.left_out.append(Omission(f"{key} {one}", f"no {key} of a sweep is so"))
-        values |= {key: kept} if kept else {}
+    found = _read(line, words, engine, parameters, source)
+    values = {key: list(given) for key, given in found.values.items()}
     nodes, parallelism = _split(found, engine, source)
     several = line.otherwise_on_several if nodes > 1 else {}
     for key, value in {**line.otherwise, **several}.items():
@@ -95,7 +88,14 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     )
 
 
-def _read(line: CommandLine, words: Sequence[str], engine: Engine, source: str) -> _Found:
+def _read(
+    line: CommandLine,
+    words: Sequence[str],
+    engine: Engine,
+    parameters: Mapping[str, Parameter],
+    source: str,
+) -> _Found:
+    """What the words after the program give; parameters: of the engine and the benchmark."""
     found = _Found()
     (*loose,), *flags = groups(words)
     for first, *values in flags:
@@ -114,7 +114,12 @@ def _read(line: CommandLine, words: Sequence[str], engine: Engine, source: str) 
         if taken and not given:
             raise InputError(f"{source}: {name} has no value; write one after it.")
         loose += given[taken:]
-        _take(found, line, flag, name, given[0] if taken else "")
+        text = given[0] if taken else ""
+        listed = line.several and flag.key not in ("model", "hub", "nodes")
+        if not line.several:
+            found.values.pop(flag.key, None)
+        for part in text.split(",") if listed else [text]:
+            _take(found, flag, name, part, parameters)
     if line.model_first and loose and not found.model:
         found.model = loose.pop(0)
     if loose:
@@ -125,33 +130,33 @@ def _read(line: CommandLine, words: Sequence[str], engine: Engine, source: str) 
     return found
 
 
-def _take(found: _Found, line: CommandLine, flag: Flag, name: str, text: str) -> None:
+def _take(
+    found: _Found, flag: Flag, name: str, text: str, parameters: Mapping[str, Parameter]
+) -> None:
     """What one flag with one value gives."""
-    listed = line.several and flag.key not in ("model", "hub", "nodes")
-    for part in text.split(",") if listed else [text]:
-        value = flag.value(part)
-        if value is None or (flag.key == "nodes" and not 0 < int(value) <= _MOST_NODES):
-            why = flag.why or f"a sweep has no such {flag.key}"
-            found.left_out.append(Omission(_shown(name, [part] if part else []), why))
-        elif flag.key in ("model", "hub", "parallelism"):
-            setattr(found, flag.key, str(value))
-        elif flag.key == "nodes":
-            found.splits[flag.parallelism] = int(value)
-        else:
-            found.values[flag.key] = (found.values.get(flag.key, {}) if line.several else {}) | {
-                value: None
-            }
-            if flag.reads == "percent" and not math.isclose(float(part) * 100, int(value)):
-                why = f"the parameter is whole per cent: {value}"
-                found.left_out.append(Omission(_shown(name, [part]), why))
+    value = flag.value(text)
+    shown = _shown(name, [text] if text else [])
+    if value is None or not _fits(flag.key, value, parameters):
+        found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
+    elif flag.key in ("model", "hub", "parallelism"):
+        setattr(found, flag.key, str(value))
+    elif flag.key == "nodes":
+        found.splits[flag.parallelism] = int(value)
+    else:
+        found.values.setdefault(flag.key, {})[value] = None
+        if flag.reads == "percent" and not math.isclose(float(text) * 100, int(value)):
+            found.left_out.append(Omission(shown, f"the parameter is whole per cent: {value}"))
 
 
 def _fits(key: str, value: Value, parameters: Mapping[str, Parameter]) -> bool:
-    """Whether a parameter, or a key of the sweep itself, can have a value."""
+    """Whether a parameter, an axis or a key of the sweep itself can have a value."""
     if key in parameters:
         return parameters[key].problem(value) is None
-    rule = schema("sweep")["properties"][key]
-    return bool(rule.get("minimum", 0) <= value <= rule.get("maximum", value))
+    document = schema("sweep")
+    rule = document["$defs"]["nodes"] if key == "nodes" else document["properties"].get(key, {})
+    if "minimum" not in rule:
+        return True
+    return bool(rule["minimum"] <= value <= rule.get("maximum", value))
 
 
 def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
@@ -204,7 +209,7 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
         found.left_out.append(Omission(f"the model by name, {hub or name}", why))
         return {"path": path, "hub": repository}
     require_plain([name.removeprefix("~")], source)
-    if hub or not name.strip("/~."):
+    if hub or not name.strip("/~.") or (engine.hub_models and "/" not in name):
         raise InputError(
             f"{source}: the model {quoted(hub or name)} is no ORG/NAME and no path; add --model."
         )

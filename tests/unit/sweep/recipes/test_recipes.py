@@ -166,11 +166,11 @@ def test_lists_of_llama_bench_are_axes_and_what_it_measures_by_itself_stays_so(i
         ("--port 8000", "--port 8000: the driver asks it"),
         ("-ngl 99", "-ngl 99: all layers are always on the GPU"),
         ("-ts 1,1", "-ts 1,1: the driver sets it; use the parameter split"),
-        ("-np -1", "concurrency -1: no concurrency of a sweep is so"),
-        ("-ctk q9", "type_k q9: no type_k of a sweep is so"),
+        ("-np -1", "-np -1: a sweep has no such concurrency"),
+        ("-ctk q9", "-ctk q9: a sweep has no such type_k"),
         ("-lm fast", "-lm fast: a sweep has no such load"),
         ("-sm layer", "a split by pipeline: it is of one node, which splits nothing"),
-        ("--seed -1", "seed -1: no seed of a sweep is so"),
+        ("--seed -1", "--seed -1: a sweep has no such seed"),
         (
             "-p 'a few words' --color on",
             "--color on: requests are the benchmark's, and nobody types",
@@ -231,6 +231,10 @@ def test_a_long_list_of_values_or_flags_takes_no_long(imported):
     assert len(document["matrix"]["parameters"]["n_ubatch"]) == 8999
 
 
+def test_a_bare_name_is_no_model_of_an_engine_that_takes_names(refused):
+    assert refused("vllm serve gpt2").startswith("line 1: the model 'gpt2' is no ORG/NAME")
+
+
 def test_several_commands_are_blocks_of_one_sweep(imported):
     text = """\
     # the first
@@ -246,7 +250,7 @@ def test_several_commands_are_blocks_of_one_sweep(imported):
     assert [block["model"] for block in blocks] == [["a"], ["a-2"], ["a"]]
     assert [block["benchmark"] for block in blocks] == [["llama-bench"], ["serve"], ["llama-bench"]]
     assert document["samples"] == 2
-    assert "samples 4: a sweep has one, that of the first" in named
+    assert "samples 4: all cases of a sweep have one, 2" in named
     assert any(one.startswith("toolbox run -c llama-vulkan: ") for one in named)
 
 
