@@ -69,6 +69,7 @@ ENGINES = driver/nixwulf/plugins/engines
 lock:
 	$(LOCK) --extra dev driver/pyproject.toml -o requirements.lock
 	echo 'playwright>=1.40' | $(LOCK) -c requirements.lock - -o requirements-browser.lock
+	echo 'llama-benchy>=0.3.8' | $(LOCK) - -o requirements-benchy.lock
 	echo 'scikit-build-core[pyproject]>=0.9.2' | $(LOCK) - -o $(ENGINES)/llama_cpp/requirements.lock
 	.venv/bin/python -c 'from nixwulf.plugins.engines.mlx.install import REQUIREMENTS; print(*REQUIREMENTS, sep="\n")' | $(LOCK) - -o $(ENGINES)/mlx/requirements.lock
 

@@ -116,9 +116,21 @@ make_venv() {
   touch .venv/setup-done "$stamp"
 }
 
+# A client that the lab's tests run; what it needs is not the driver's.
+make_llama_benchy() {
+  local stamp=.venv/llama-benchy/setup-done
+  if [ "$purpose" != tests ] || { [ -e "$stamp" ] && [ ! requirements-benchy.lock -nt "$stamp" ]; }; then return; fi
+  echo "setup: installing llama-benchy for the tests"
+  "$(find_python)" -m venv .venv/llama-benchy
+  .venv/llama-benchy/bin/pip install --quiet --disable-pip-version-check --no-deps \
+    --require-hashes --only-binary :all: --requirement requirements-benchy.lock
+  touch "$stamp"
+}
+
 mapfile -t packages < <(missing_packages)
 install_packages "${packages[@]}"
 unpack_sshd
 mapfile -t libraries < <(missing_libraries)
 install_packages "${libraries[@]}"
 make_venv
+make_llama_benchy

@@ -193,7 +193,7 @@ def warnings(found: Sequence[Metric], values: Mapping[str, Any]) -> list[str]:
     return [
         f"Of {len(lengths)} prompts {len(wrong)} had another length than asked for, the first "
         f"{wrong[0]} tokens instead of {wanted}: the parameter tokenizer names another model's, or "
-        "the server has a long template."
+        "the server's template is long for such prompts, which llama-benchy then miscounts."
     ]
 
 

@@ -15,6 +15,7 @@ from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Clock
 from nixwulf.nodes.hardware import FILES
 from nixwulf.nodes.listeners import listeners
+from nixwulf.plugins.benchmarks import find as find_benchmark
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.gates import (
     Crossing,
@@ -86,6 +87,16 @@ def test_an_engine_that_a_node_lacks_is_brought_by_the_command_that_the_refusal_
     )
     other = context(engine=find("exo"), case=object(), answers={})
     assert "deploy it or install one version of exo." in refusal("programs", other)
+
+
+def test_what_the_drivers_own_machine_lacks_is_refused_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    without = context(benchmark=find_benchmark("llama-benchy"), case=object(), answers={})
+    sentences = held("programs", without).sentences
+    assert sentences == (
+        "This machine lacks 'llama-benchy' on PATH; run \"pip install 'llama-benchy>=0.3.8'\".",
+    )
+    assert held("programs", without, FW2).sentences == ()
 
 
 @pytest.mark.parametrize(
