@@ -48,7 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_POST = _answer
+    do_GET = do_POST = _answer  # noqa: N815 - names of http.server
 
 
 class _Server(ThreadingMixIn, UnixStreamServer):

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from answering_server import Prepared, answering
-from broken_endpoint import DONE, FINISH, event, serving, usage
+from broken_endpoint import DONE, END, FINISH, HEAD, event, serving, usage
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.engines import find
@@ -242,12 +242,10 @@ def test_a_stream_by_another_name_is_failed_with_both(tmp_path):
     async def load(name):
         # hand-made: the least of an event (form: tests/fixtures/openai-streams)
         word = event({"model": name, "choices": [{"text": "a"}]})
-        pieces = [word, word, FINISH, usage(40, 2), DONE]
-        async with serving(tmp_path, lambda _: pieces) as endpoint:
-            async with endpoint.async_client() as client:
-                target = LoadTarget(client, "mine", lambda: None, "mine")
-                loading = Load([target], "completions", 1, 64)
-                return await loading.send(None, 1, 1, 2)
+        pieces = [HEAD, word, word, FINISH, usage(40, 2), DONE, END]
+        async with serving(tmp_path, lambda _: pieces) as served, served.async_client() as client:
+            loading = Load([LoadTarget(client, "mine", str, "mine")], "completions", 1, 64)
+            return await loading.send(None, 1, 1, 2)
 
     assert [answer.model for answer in asyncio.run(load("mine")).answers] == ["mine"]
     (tmp_path / "s").unlink(missing_ok=True)
@@ -344,9 +342,11 @@ def test_the_certificate_of_https_is_held_against_the_addresss_host(tmp_path, mo
         monkeypatch.setenv("SSL_CERT_FILE", certificate)
         server.require_model(endpoint)
     (tmp_path / "s").unlink()
-    with made(base_url="https://other.test") as (endpoint, _):
-        with pytest.raises(RunFailure, match="Hostname mismatch"):
-            server.require_model(endpoint)
+    with (
+        made(base_url="https://other.test") as (endpoint, _),
+        pytest.raises(RunFailure, match="Hostname mismatch"),
+    ):
+        server.require_model(endpoint)
 
 
 def test_an_endpoint_is_no_engine_of_this_machine():

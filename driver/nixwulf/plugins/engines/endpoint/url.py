@@ -14,6 +14,7 @@ _PORTS = {"http": 80, "https": 443}
 _PATHS = re.compile(r"(/v1)?(/(chat/)?completions|/models)?/*$")
 # Such as a path may have; a space, a quote or a bracket is a slip of the pen.
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
+_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 
 
@@ -43,6 +44,9 @@ def problem(text: str) -> str | None:
         port, host = parts.port, parts.hostname or ""
     except ValueError:
         return "http://HOST:PORT or https://HOST:PORT"
+    # urlsplit leaves out what no address has, such as the end of a line.
+    if _BLANK.search(text) or parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
+        return "an address that ends before or after /v1, without '?', '#' and spaces"
     if parts.scheme not in _PORTS or not _HOST.fullmatch(host) or port == 0:
         return "http://HOST:PORT or https://HOST:PORT"
     if "@" in parts.netloc:
@@ -50,8 +54,6 @@ def problem(text: str) -> str | None:
             "no name or password in it, which every record would have; the key of a server is "
             "environment: [{OPENAI_API_KEY: null}]"
         )
-    if parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
-        return "an address that ends before or after /v1, without '?', '#' and spaces"
     return None
 
 
