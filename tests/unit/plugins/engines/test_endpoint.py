@@ -4,7 +4,10 @@ import asyncio
 import os
 import ssl
 import subprocess
+import threading
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +15,10 @@ from answering_server import Prepared, answering
 from broken_endpoint import DONE, END, FINISH, HEAD, event, serving, usage
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
+from nixwulf.plugins.benchmarks import quality
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.engines.endpoint import answers, server
+from nixwulf.plugins.engines.endpoint.answers import TextAnswers
 from nixwulf.plugins.engines.endpoint.url import Url, problem
 from nixwulf.plugins.runtime.logprobs import Position
 from nixwulf.plugins.runtime.openai_completions import Completions
@@ -152,10 +157,10 @@ SERVERS = {
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_program_is_known_by_what_it_says_of_itself(tmp_path, name):
     owner, more = SERVERS[name]
-    versions = {"llama-server": "b6585-0c1e570", "LM Studio": "unknown"}
+    versions = {"llama-server": " b6585-0c1e570", "LM Studio": ", unknown"}
     with answering(tmp_path, {"/v1/models": listed(owner), **more}) as (endpoint, _):
         found = server.identified(endpoint)
-    assert found == {"program": name, "version": versions.get(name, "0.12.1")}
+    assert found == {"program": name, "version": name + versions.get(name, " 0.12.1")}
 
 
 @pytest.mark.parametrize(
@@ -273,6 +278,41 @@ def test_a_server_that_wants_a_key_for_answers_alone_says_so(tmp_path, status):
         pytest.raises(RunFailure, match=f"answered {status}: it wants a key"),
     ):
         answers.require_answer(endpoint, endpoint.run)
+
+
+def test_a_server_without_completions_is_failed_with_the_api_to_ask_for(tmp_path):
+    with (
+        answering(tmp_path, {}) as (endpoint, _),
+        pytest.raises(RunFailure, match=r"give the parameter api: \[chat\]\."),
+    ):
+        answers.require_answer(endpoint, endpoint.run)
+
+
+def test_a_server_that_never_answers_is_failed_with_how_long_it_was_asked(tmp_path):
+    waits = threading.Event()
+
+    def never(_):
+        waits.wait(30)
+        return Prepared(200, {})
+
+    with answering(tmp_path, {"/v1/models": never}) as (endpoint, _):
+        endpoint.run.head.limit = lambda _: 0.2
+        with pytest.raises(RunFailure) as failure:
+            server.require_model(endpoint)
+        waits.set()
+    assert "gets no answer from 'http://box:8080' (nothing in 0 s); start" in failure.value.reason
+
+
+@pytest.mark.parametrize(("given", "rest"), [(TextAnswers, {"wanted": {}}), (Completions, {})])
+def test_quality_of_a_server_that_forces_no_token_is_unsupported(monkeypatch, given, rest):
+    own = {"post": None, "request": {}, "context": 0, "wanted": {}}
+    own = {"endpoint": None, "api": "chat", **rest} if given is TextAnswers else own
+    monkeypatch.setattr(find("endpoint"), "completer", lambda *_: nullcontext(given(**own)))
+    values = {"n_prompt": 128, "positions": 8}
+    run = SimpleNamespace(case=SimpleNamespace(engine="endpoint", parameters=values))
+    with pytest.raises(RunFailure, match="no log-probabilities of tokens") as failure:
+        quality._server(run).__enter__()
+    assert failure.value.outcome == "unsupported"
 
 
 # hand-made: the two forms of log-probabilities (form: https://platform.openai.com/docs/api-reference)
