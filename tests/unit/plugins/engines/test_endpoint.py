@@ -17,9 +17,8 @@ from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.benchmarks import quality
 from nixwulf.plugins.engines import find
-from nixwulf.plugins.engines.endpoint import answers, server
+from nixwulf.plugins.engines.endpoint import Url, answers, server, url_problem
 from nixwulf.plugins.engines.endpoint.answers import TextAnswers
-from nixwulf.plugins.engines.endpoint.url import Url, problem
 from nixwulf.plugins.runtime.logprobs import Position
 from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.openai_stream import StreamError
@@ -45,7 +44,7 @@ from nixwulf.sweep.sweep_file import parse_sweep
     ],
 )
 def test_an_address_is_taken_before_and_after_its_v1(text, base, target):
-    assert problem(text) is None
+    assert url_problem(text) is None
     assert Url.of(text) == Url(base, target)
 
 
@@ -71,7 +70,7 @@ def test_an_address_is_taken_before_and_after_its_v1(text, base, target):
     ],
 )
 def test_what_is_no_address_is_refused(text):
-    assert problem(text)
+    assert url_problem(text)
 
 
 def plan(model=None, parallelism="single", engine="endpoint", **parameters):
