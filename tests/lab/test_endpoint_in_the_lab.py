@@ -134,7 +134,7 @@ def test_what_runs_is_measured_as_it_is_and_says_what_it_is(run, cluster, tmp_pa
     record = run(plan_for(cluster))
     assert {"ttft", "throughput", "server_decode"} <= metrics_of(record).keys()
     assert record["engine"]["program"] == "llama-server"
-    assert re.fullmatch(r"b\d+-\w+", record["engine"]["version"])
+    assert re.fullmatch(r"llama-server b\d+-\w+", record["engine"]["version"])
     assert record["model"] == {"name": "it", "served": "mine"}
     assert record["commands"] == []
     text = record["sanity"]["text"]

@@ -65,6 +65,8 @@ class Model:
 class Of:
     """An engine that one completer answers for one node, another for more, and one for the CPU."""
 
+    elsewhere = False
+
     def __init__(self, one, several, cpu=None):
         self.one, self.several, self.cpu = one, several, cpu
 

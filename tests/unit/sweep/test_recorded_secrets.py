@@ -64,3 +64,20 @@ def test_numbers_of_tokens_and_a_secrets_place_are_none():
     argv = ["--max-num-batched-tokens", "8192", "--max-tokens=512", "--join", "$MESH_LLM_JOIN"]
     assert named_secrets(argv, {"RAY_AUTH_MODE": "token", "HF_TOKEN": ""}) == set()
     assert named_secrets(["--token", "--verbose", "--pwd", "x"], {}) == {"x"}
+
+
+def test_a_secret_that_no_program_of_the_run_had_is_in_no_record_either(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", TOKEN)
+    matrix = {"engine": ["endpoint"], "benchmark": ["serve"], "nodes": [1]}
+    matrix |= {"fabric": ["switch"], "parallelism": ["single"]}
+    matrix["parameters"] = {"url": ["http://box"], "environment": [{"OPENAI_API_KEY": None}]}
+    run = planned(tmp_path, "pi-cm5-4", {"served": "m"}, matrix)
+    run.raw = tmp_path / "raw" / run.name
+    run.raw.mkdir(parents=True)
+    (run.raw / "answers.jsonl").write_text(f'{{"model": "{TOKEN}"}}')
+    reason = f"'http://box' did not answer '/v1/completions': 401 Incorrect key {TOKEN}."
+    found = Findings(outcome="failed", failure={"phase": "launch", "reason": reason})
+    record = record_of(run, found, 1, datetime.now(UTC))
+    assert record["failure"]["reason"].endswith("401 Incorrect key [key].")
+    assert TOKEN not in repr(record)
+    assert "[key]" in (run.raw / "answers.jsonl").read_text()

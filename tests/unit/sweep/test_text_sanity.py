@@ -158,3 +158,28 @@ def test_a_damaged_reference_is_a_sentence_that_names_the_file(judge, tmp_path, 
     path.write_text(content)
     with pytest.raises(NixwulfError, match=path.name):
         judge(Model(), Model())
+
+
+def test_a_server_that_was_there_is_held_against_its_own_repeat_alone(judge, monkeypatch):
+    monkeypatch.setattr("judged_text.Of.elsewhere", True)
+    found, _ = judge(NotAsked(), Model())
+    text = found.sanity["text"]
+    assert (found.outcome, text["agrees"]) == ("ok", True)
+    assert text["reference"] == "not compared: the endpoint itself, asked twice"
+    assert [one["tokens"] for one in text["prompts"]] == [64, 4096, 16384]
+
+
+class NotAsked(Model):
+    """A completer of one node, which several are not held against here."""
+
+    def complete(self, prompt, given, count):
+        raise AssertionError("one node was asked")
+
+
+def test_a_server_that_was_there_and_contradicts_itself_is_gibberish(judge, monkeypatch):
+    monkeypatch.setattr("judged_text.Of.elsewhere", True)
+    found, _ = judge(
+        Model(), Model(change=lambda tokens, place, repeated: {3: -0.01} if repeated else None)
+    )
+    assert found.outcome == "gibberish"
+    assert "the text of the endpoint itself contradicts itself" in found.failure["reason"]

@@ -19,6 +19,7 @@ from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
+from nixwulf.plugins.engines import all_engines
 from nixwulf.plugins.runtime.replicas import servers_of
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
 from nixwulf.results.record import Record
@@ -107,6 +108,12 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
             "The record names no engine or no model; what is explained is prompt and decode of a "
             "language model."
         )
+    known = all_engines().get(case["engine"])
+    if known and known.elsewhere:
+        raise InputError(
+            f"The record is of a server that somebody else started ({case['engine']}): with which "
+            "weights, options and nodes is not known, so that nothing of it is predicted."
+        )
     if (servers := servers_of(case)) > 1:
         what = plural(case["nodes"] // servers, "node")
         raise InputError(
@@ -145,8 +152,7 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
             "has; name the run's folder."
         )
     found = None
-    keys = ("hub", "served", "file", "name")
-    for text in (*(described.get(key) for key in keys), name):
+    for text in (described.get("hub"), described.get("file"), described.get("name"), name):
         try:
             found = find(str(text)) if text else None
         except InputError:

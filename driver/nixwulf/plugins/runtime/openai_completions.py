@@ -57,9 +57,10 @@ class Completions:
         Raises:
             RunFailure: the server does not tokenize.
         """
-        # The text's name is that of vLLM, then of llama-server.
+        # Names are those of vLLM, then of llama-server.
         request = {"model": self.request["model"], "prompt": text, "content": text}
-        answer = self.post("/tokenize", request | {"add_special": beginning})
+        request |= {"add_special_tokens": beginning, "add_special": beginning}
+        answer = self.post("/tokenize", request)
         found = answer.get("tokens") if isinstance(answer, dict) else None
         if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
             raise _without_tokens(answer)

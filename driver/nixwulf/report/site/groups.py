@@ -112,6 +112,7 @@ def _model(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
         Fact("size", among("bytes", lambda size: f"{format_significant(size / _GIB)} GiB")),
         Fact("architecture", among("architecture")),
         Fact("on Hugging Face", among("hub")),
+        Fact("as its server calls it", among("served")),
     ]
     if any(document.get("random_weights") for document in documents):
         facts.append(Fact("made for tests", "random weights: its text means nothing"))

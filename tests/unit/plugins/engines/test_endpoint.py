@@ -4,17 +4,21 @@ import asyncio
 import os
 import ssl
 import subprocess
+import threading
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from answering_server import Prepared, answering
-from broken_endpoint import DONE, FINISH, event, serving, usage
+from broken_endpoint import DONE, END, FINISH, HEAD, event, serving, usage
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
+from nixwulf.plugins.benchmarks import quality
 from nixwulf.plugins.engines import find
-from nixwulf.plugins.engines.endpoint import answers, server
-from nixwulf.plugins.engines.endpoint.url import Url, problem
+from nixwulf.plugins.engines.endpoint import Url, answers, server, url_problem
+from nixwulf.plugins.engines.endpoint.answers import TextAnswers
 from nixwulf.plugins.runtime.logprobs import Position
 from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.openai_stream import StreamError
@@ -40,7 +44,7 @@ from nixwulf.sweep.sweep_file import parse_sweep
     ],
 )
 def test_an_address_is_taken_before_and_after_its_v1(text, base, target):
-    assert problem(text) is None
+    assert url_problem(text) is None
     assert Url.of(text) == Url(base, target)
 
 
@@ -62,11 +66,11 @@ def test_an_address_is_taken_before_and_after_its_v1(text, base, target):
             "http://box/a b",
             "http://[::1",
         ),
-        *("http://box/?key=x", "http://box/#v1", "http://box\n:1", "http://b%6fx"),
+        *("http://box/?key=x", "http://box/#v1", f"http://box{chr(10)}:1", "http://b%6fx"),
     ],
 )
 def test_what_is_no_address_is_refused(text):
-    assert problem(text)
+    assert url_problem(text)
 
 
 def plan(model=None, parallelism="single", engine="endpoint", **parameters):
@@ -122,7 +126,7 @@ def test_a_name_on_hugging_face_and_a_served_name_are_models_of_an_endpoint():
     assert at(environment=[{"OPENAI_API_KEY": None}]).cases
 
 
-@pytest.mark.parametrize("key", ["two words", "line\nend", "schlüssel", " "])
+@pytest.mark.parametrize("key", ["two words", f"line{chr(10)}end", "schlüssel", " "])
 def test_a_key_that_no_header_can_have_is_refused_and_not_repeated(monkeypatch, key):
     monkeypatch.setenv(server.KEY, key)
     with pytest.raises(NixwulfError) as error:
@@ -152,10 +156,10 @@ SERVERS = {
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_program_is_known_by_what_it_says_of_itself(tmp_path, name):
     owner, more = SERVERS[name]
-    versions = {"llama-server": "b6585-0c1e570", "LM Studio": "unknown"}
+    versions = {"llama-server": " b6585-0c1e570", "LM Studio": ", unknown"}
     with answering(tmp_path, {"/v1/models": listed(owner), **more}) as (endpoint, _):
         found = server.identified(endpoint)
-    assert found == {"program": name, "version": versions.get(name, "0.12.1")}
+    assert found == {"program": name, "version": name + versions.get(name, " 0.12.1")}
 
 
 @pytest.mark.parametrize(
@@ -242,12 +246,10 @@ def test_a_stream_by_another_name_is_failed_with_both(tmp_path):
     async def load(name):
         # hand-made: the least of an event (form: tests/fixtures/openai-streams)
         word = event({"model": name, "choices": [{"text": "a"}]})
-        pieces = [word, word, FINISH, usage(40, 2), DONE]
-        async with serving(tmp_path, lambda _: pieces) as endpoint:
-            async with endpoint.async_client() as client:
-                target = LoadTarget(client, "mine", lambda: None, "mine")
-                loading = Load([target], "completions", 1, 64)
-                return await loading.send(None, 1, 1, 2)
+        pieces = [HEAD, word, word, FINISH, usage(40, 2), DONE, END]
+        async with serving(tmp_path, lambda _: pieces) as served, served.async_client() as client:
+            loading = Load([LoadTarget(client, "mine", str, "mine")], "completions", 1, 64)
+            return await loading.send(None, 1, 1, 2)
 
     assert [answer.model for answer in asyncio.run(load("mine")).answers] == ["mine"]
     (tmp_path / "s").unlink(missing_ok=True)
@@ -277,9 +279,46 @@ def test_a_server_that_wants_a_key_for_answers_alone_says_so(tmp_path, status):
         answers.require_answer(endpoint, endpoint.run)
 
 
-# hand-made: the two forms of log-probabilities (form: https://platform.openai.com/docs/api-reference)
+def test_a_server_without_completions_is_failed_with_the_api_to_ask_for(tmp_path):
+    with (
+        answering(tmp_path, {}) as (endpoint, _),
+        pytest.raises(RunFailure, match=r"give the parameter api: \[chat\]\."),
+    ):
+        answers.require_answer(endpoint, endpoint.run)
+
+
+def test_a_server_that_never_answers_is_failed_with_how_long_it_was_asked(tmp_path):
+    waits = threading.Event()
+
+    def never(_):
+        waits.wait(30)
+        return Prepared(200, {})
+
+    with answering(tmp_path, {"/v1/models": never}) as (endpoint, _):
+        endpoint.run.head.limit = lambda _: 0.2
+        with pytest.raises(RunFailure) as failure:
+            server.require_model(endpoint)
+        waits.set()
+    assert "gets no answer from 'http://box:8080' (nothing in 0 s); start" in failure.value.reason
+
+
+@pytest.mark.parametrize(("given", "rest"), [(TextAnswers, {"wanted": {}}), (Completions, {})])
+def test_quality_of_a_server_that_forces_no_token_is_unsupported(monkeypatch, given, rest):
+    own = {"post": None, "request": {}, "context": 0, "wanted": {}}
+    own = {"endpoint": None, "api": "chat", **rest} if given is TextAnswers else own
+    monkeypatch.setattr(find("endpoint"), "completer", lambda *_: nullcontext(given(**own)))
+    values = {"n_prompt": 128, "positions": 8}
+    run = SimpleNamespace(case=SimpleNamespace(engine="endpoint", parameters=values))
+    with pytest.raises(RunFailure, match="no log-probabilities of tokens") as failure:
+        quality._server(run).__enter__()
+    assert failure.value.outcome == "unsupported"
+
+
+# hand-made: of a chat's tokens (form: https://platform.openai.com/docs/api-reference/chat)
 TOP = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -2.5}]
+# hand-made: as above (form: https://platform.openai.com/docs/api-reference/chat)
 IN_CHAT = {"content": [{"token": "a", "logprob": -0.1, "top_logprobs": TOP}]}
+# hand-made: of a completion's (form: https://platform.openai.com/docs/api-reference/completions)
 IN_COMPLETION = {
     "tokens": ["a"],
     "token_logprobs": [-0.1],
@@ -294,8 +333,8 @@ def test_tokens_are_known_by_their_texts_with_probabilities(logprobs):
 
 
 def test_an_answer_without_probabilities_is_its_words_a_thought_too():
-    chat = {"choices": [{"message": {"content": "", "reasoning_content": "so it\n is"}}]}
-    assert [one.token for one in answers.positions(chat)] == ["so", " it", "\n is"]
+    chat = {"choices": [{"message": {"content": "", "reasoning_content": "so it  is"}}]}
+    assert [one.token for one in answers.positions(chat)] == ["so", " it", "  is"]
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"choices": []}, {"choices": [{"text": ""}]}])
@@ -344,9 +383,11 @@ def test_the_certificate_of_https_is_held_against_the_addresss_host(tmp_path, mo
         monkeypatch.setenv("SSL_CERT_FILE", certificate)
         server.require_model(endpoint)
     (tmp_path / "s").unlink()
-    with made(base_url="https://other.test") as (endpoint, _):
-        with pytest.raises(RunFailure, match="Hostname mismatch"):
-            server.require_model(endpoint)
+    with (
+        made(base_url="https://other.test") as (endpoint, _),
+        pytest.raises(RunFailure, match="Hostname mismatch"),
+    ):
+        server.require_model(endpoint)
 
 
 def test_an_endpoint_is_no_engine_of_this_machine():

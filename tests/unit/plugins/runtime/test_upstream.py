@@ -88,7 +88,7 @@ OTHERS = {
 # Not of one program: what they have in common, and what starts none. Whatever answers behind an
 # endpoint is asked what it is, and what it does not know is unknown.
 COMMON = {
-    *(f"plugins/engines/endpoint/{name}.py" for name in ("__init__", "answers", "server", "url")),
+    *(f"plugins/engines/endpoint/{name}.py" for name in ("__init__", "answers", "server")),
     "plugins/engines/__init__.py",
     "plugins/engines/kept_servers.py",
     "plugins/engines/local.py",

@@ -213,6 +213,15 @@ def test_a_cluster_named_after_a_host_loses_its_name():
     assert made.clusters == ("cluster",)
 
 
+@pytest.mark.parametrize("host", ["mybox", "mybox.example.net", "mybox:8080", "10.9.8.7:11434"])
+def test_the_host_of_an_address_that_a_case_asks_is_taken_out(host):
+    run = ok(case(1, parameters={"url": f"http://{host}/v1"}), {"decode": [20.0]})
+    run["warnings"] = [f"The server at {host.partition(':')[0]} was slow."]
+    (published,) = publication(folder_of(record.sealed(run)), PLUGINS).records
+    assert published["case"]["parameters"]["url"].startswith("http://[")
+    assert host.partition(":")[0] not in repr(published)
+
+
 def test_a_node_called_like_a_word_of_the_schema_leaves_the_record_valid():
     cluster = {"name": "x", "nodes": [{"name": "head", "ssh": "head"}, {"name": "ok", "ssh": "b"}]}
     run = ok(case(2), {"decode": [20.0, 21.0]})

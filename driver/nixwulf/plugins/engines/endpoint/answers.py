@@ -28,6 +28,7 @@ _NUMBERED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_
 _TEXTS = ("content", "reasoning_content", "reasoning")
 _NO_SUCH_KEY = (400, 422, 501)
 _KEY_WANTED = (401, 403)
+_NO_SUCH_PATH = (404, 405)
 _PROBABILITIES = "probabilities"
 
 
@@ -126,6 +127,12 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
     except Declined as refusal:
         if refusal.status in _KEY_WANTED:
             raise server.refused(endpoint, refusal.status) from None
+        if refusal.status in _NO_SUCH_PATH and api != _CHAT:
+            raise RunFailure(
+                "failed",
+                f"{refusal.reason.rstrip('.')}; if it answers chats alone, give the parameter api: "
+                f"[{_CHAT}].",
+            ) from None
         raise
 
 

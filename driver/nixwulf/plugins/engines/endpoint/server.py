@@ -175,14 +175,18 @@ def refused(endpoint: Endpoint, status: int) -> RunFailure:
 
 
 def identified(endpoint: Endpoint) -> dict[str, str]:
-    """The program that answers and its version, as it tells them, for the record."""
+    """The program that answers and its version, as it tells them, for the record.
+
+    The version has the program's name too, because two programs may have one number.
+    """
     own = next((one for one in _listed(endpoint) if one["id"] == endpoint.model), {})
     owner = own.get("owned_by")
     named = [one for one in PROGRAMS if one.owner and one.owner == owner]
     for program in named or [one for one in PROGRAMS if not one.owner]:
         version = _version(endpoint, program)
         if named or version:
-            return {"program": program.name, "version": version or UNKNOWN}
+            known = f"{program.name} {version}" if version else f"{program.name}, {UNKNOWN}"
+            return {"program": program.name, "version": known}
     return {"program": UNKNOWN, "version": UNKNOWN}
 
 
