@@ -3,6 +3,7 @@
 import json
 import statistics
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from lab_under_test import Silent, recorded
@@ -65,7 +66,7 @@ def test_each_of_two_sessions_finds_its_turn_before_in_the_cache(run, cluster, t
         of_turn = [one for one in answers if one["turn"] == turn]
         own = [100 * (1 - one["timings"]["prompt_n"] / one["prompt_tokens"]) for one in of_turn]
         assert found == pytest.approx(own, abs=1)
-    for before, one in zip(answers, answers[1:], strict=False):
+    for before, one in pairwise(answers):
         if one["turn"] > 1:
             # Less the end of a chat's template, which stands behind the answer in the next turn.
             assert one["cached_tokens"] >= before["prompt_tokens"] - 64

@@ -38,7 +38,7 @@ _DROPPED_SHARE = 0.05
 _OTHER_SHARE = 0.05
 
 
-class Session(Benchmark):
+class SessionBenchmark(Benchmark):
     """Conversations at once, each a system prompt and turns that the one before has to end first.
 
     A turn is a user's message of `message` tokens, every so many turns with `insertion` more, as of
@@ -90,7 +90,7 @@ class Session(Benchmark):
             return asyncio.run(watched([endpoint], partial(_load, run)))
 
 
-BENCHMARK = Session()
+BENCHMARK = SessionBenchmark()
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Texts:
+class Lines:
     """What one session says: the system prompt of each turn, and the user's messages."""
 
     systems: tuple[str, ...]
@@ -178,7 +178,7 @@ async def _converse(
     load: Load, counting: Counting | None, script: Script, sessions: int
 ) -> Conversations:
     """So many sessions at once, from their first turn on; raises StreamError."""
-    texts = [await _texts(load, counting, script) for _ in range(sessions)]
+    texts = [await _lines(load, counting, script) for _ in range(sessions)]
     cpu = time.thread_time()
     try:
         async with asyncio.TaskGroup() as group:
@@ -188,19 +188,19 @@ async def _converse(
     return Conversations(tuple(task.result() for task in tasks), time.thread_time() - cpu)
 
 
-async def _texts(load: Load, counting: Counting | None, script: Script) -> Texts:
+async def _lines(load: Load, counting: Counting | None, script: Script) -> Lines:
     own = counting.own if counting else 0
     turns = range(1, script.turns + 1)
     several = 1 if script.cache == _HIT else script.turns
     systems = [await load.text_of(counting, script.system) for _ in range(several)]
     said = [await load.text_of(counting, script.said(turn) + own) for turn in turns]
-    return Texts(tuple(islice(cycle(systems), script.turns)), tuple(said))
+    return Lines(tuple(islice(cycle(systems), script.turns)), tuple(said))
 
 
-async def _session(load: Load, texts: Texts, n_gen: int) -> tuple[Answer, ...]:
+async def _session(load: Load, lines: Lines, n_gen: int) -> tuple[Answer, ...]:
     found: list[Answer] = []
-    for _ in texts.messages:
-        prompt = texts.prompt(load.api, [answer.text for answer in found])
+    for _ in lines.messages:
+        prompt = lines.prompt(load.api, [answer.text for answer in found])
         found.append(await load.ask(0, prompt, n_gen))
     return tuple(found)
 
@@ -227,7 +227,7 @@ def conditions(
         passes: all that were measured.
         counting: how the server counts prompts; None where it does not.
     """
-    found = {key: values[key] for key in Session.parameters}
+    found = {key: values[key] for key in SessionBenchmark.parameters}
     if found["text"] in KINDS:
         found["text_digest"] = KINDS[found["text"]].digest
     answers = [answer for one in passes for answer in one.whole.answers]

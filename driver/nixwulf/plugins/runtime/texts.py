@@ -100,7 +100,7 @@ def row(number: int, words: int, seed: int) -> str:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TextKind:
     """A kind of natural text: the file it is from, what stands before it, and what is asked."""
 
     file: str
@@ -125,9 +125,9 @@ class Kind:
 
 
 KINDS = {
-    "prose": Kind("prose.txt", "Continue this text.\n\n"),
-    "code": Kind("code.txt", "Continue this program.\n\n"),
-    "extraction": Kind("prose.txt", copied=True),
+    "prose": TextKind("prose.txt", "Continue this text.\n\n"),
+    "code": TextKind("code.txt", "Continue this program.\n\n"),
+    "extraction": TextKind("prose.txt", copied=True),
 }
 
 
@@ -144,7 +144,7 @@ class Cutter:
     the tokens of a word.
     """
 
-    kind: Kind
+    kind: TextKind
     counting: Counting
     seed: int
     count: Count

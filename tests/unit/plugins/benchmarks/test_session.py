@@ -7,9 +7,9 @@ import pytest
 from broken_endpoint import DONE, END, FINISH, HEAD, event, serving
 from nixwulf.plugins.benchmarks.session import (
     Conversations,
+    Lines,
     Script,
-    Session,
-    Texts,
+    SessionBenchmark,
     _converse,
     conditions,
     metrics,
@@ -20,7 +20,7 @@ from nixwulf.plugins.runtime.openai_stream import Answer
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget
 from nixwulf.plugins.runtime.texts import Counting
 
-ASKED = {name: parameter.default for name, parameter in Session.parameters.items()}
+ASKED = {name: parameter.default for name, parameter in SessionBenchmark.parameters.items()}
 SCRIPT = Script(turns=2, system=100, message=20, insertion=50, every=2, n_gen=3, cache="hit")
 COUNTING = Counting(1, 1)
 
@@ -59,7 +59,7 @@ def test_a_slot_has_room_for_the_last_answer_of_a_session(turns, every):
 
 
 def test_a_turn_has_all_that_was_said_before_as_it_was_said():
-    texts = Texts(("sys", "sys"), ("one", "two"))
+    texts = Lines(("sys", "sys"), ("one", "two"))
     assert texts.prompt("completions", []) == "sys one"
     assert texts.prompt("completions", [" yes"]) == "sys one yes two"
     assert texts.prompt("chat", [" yes"]) == [

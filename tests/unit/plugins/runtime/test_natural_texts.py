@@ -99,6 +99,7 @@ def test_a_kind_that_asks_otherwise_has_another_digest():
 
 def test_an_extraction_ends_with_the_beginning_of_the_copy():
     text = text_of("extraction", parts_server, 3, 900)
+    # no output: what the driver writes
     body, copy = text.split("\n\nThe text above once more, word for word:\n\n")
     assert len(copy.split()) == 8
     assert " ".join(body.split("\n\n", 1)[1].split()).startswith(copy)

@@ -50,6 +50,14 @@ SOURCES = {
         "mesh-llm",
         "distributed-llama",
     ),
+    "plugins/benchmarks/session.py": (
+        "llama.cpp",
+        "vllm",
+        "mlx-lm",
+        "exo",
+        "mesh-llm",
+        "distributed-llama",
+    ),
     "plugins/runtime/openai_stream.py": (
         "llama.cpp",
         "vllm",
