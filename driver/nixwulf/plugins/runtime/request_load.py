@@ -29,8 +29,6 @@ from nixwulf.plugins.runtime.openai_stream import (
 if TYPE_CHECKING:
     import httpx
 
-    from nixwulf.plugins.runtime.speculation import Drafted
-
 _WORDS = (
     "the and for are but not you all can had her was one our out day get has him his how man "
     "new now old see two way who did its let put say she too use any own off why try big end "
@@ -91,6 +89,19 @@ def row(number: int, words: int, seed: int) -> str:
     digits = [number % len(WORDS), number // len(WORDS) % len(WORDS)]
     first = [WORDS[digit] for digit in digits]
     return " ".join([*first, *stream.choices(WORDS, k=max(0, words - NUMBER_WORDS))])
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """Tokens that were drafted in a pass, and those of them that the model accepted."""
+
+    drafted: int
+    accepted: int
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted of drafted tokens, %; None where none was drafted."""
+        return 100 * self.accepted / self.drafted if self.drafted else None
 
 
 @dataclass(frozen=True)

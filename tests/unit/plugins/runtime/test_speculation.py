@@ -14,9 +14,8 @@ from nixwulf.plugins.engines import all_engines, find
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import Position, compare
 from nixwulf.plugins.runtime.openai_stream import Answer
-from nixwulf.plugins.runtime.request_load import Pass
+from nixwulf.plugins.runtime.request_load import Drafted, Pass
 from nixwulf.plugins.runtime.run import RunFailure
-from nixwulf.plugins.runtime.speculation import Drafted
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.sweep.verdict import LEAST_LIMIT
