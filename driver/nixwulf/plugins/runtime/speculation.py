@@ -201,7 +201,7 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
     drafted = sum(one.drafted for one in known)
     accepted = sum(one.accepted for one in known)
     if len(known) < len(passes):
-        words = "not counted"
+        words = "acceptance not counted"
         run.warnings.append(
             "The server does not count drafted tokens: which share was accepted is not known, and "
             "decode holds for texts like these alone."

@@ -105,7 +105,7 @@ def test_acceptance_is_by_pass_and_stands_with_each_speed_after_decode():
 
 def test_without_counts_decode_is_marked_and_the_run_warned():
     found, (warning,) = metrics("small", a_pass(answer()))
-    assert found["decode"].observed == {"acceptance": "not counted"}
+    assert found["decode"].observed == {"acceptance": "acceptance not counted"}
     assert "acceptance" not in found
     assert "does not count drafted tokens" in warning
 
@@ -122,7 +122,7 @@ def test_a_model_that_drafted_nothing_is_fallback_and_ngrams_are_only_marked():
 
 def test_a_speed_is_shown_with_its_acceptance():
     assert accepted("71.2 %") == " (71.2 % accepted)"
-    assert accepted("not counted") == " (not counted)"
+    assert accepted("acceptance not counted") == " (acceptance not counted)"
     assert accepted("") == ""
 
 
