@@ -6,6 +6,8 @@ from functools import partial
 import pytest
 from lab_under_test import Silent, recorded_each
 
+from nixwulf.core.errors import InputError
+from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -22,7 +24,7 @@ MODELS = {
 }
 
 
-def plan_for(cluster, drafts, nodes=1):
+def plan_for(cluster, drafts, nodes=1, **parameters):
     matrix = {
         "benchmark": ["serve"],
         "model": ["tiny"],
@@ -34,6 +36,7 @@ def plan_for(cluster, drafts, nodes=1):
             "requests": [REQUESTS],
             "n_prompt": [48],
             "n_gen": [32],
+            **parameters,
         },
     }
     if nodes > 1:
@@ -116,6 +119,19 @@ def test_a_draft_that_the_model_cannot_use_is_unsupported_in_the_servers_words(
     assert record["outcome"] == "unsupported"
     assert words in record["failure"]["reason"]
     assert repr(draft) in record["failure"]["reason"]
+
+
+def test_tokens_that_are_accepted_although_the_model_has_others_are_gibberish(
+    run, cluster, monkeypatch
+):
+    # The server makes acceptance up, which a sweep is not let to ask for.
+    made_up = {"LLAMA_ARG_SPEC_SYNTH_LEN": 3}
+    with pytest.raises(InputError, match="LLAMA_ARG_SPEC_SYNTH_LEN itself; use the parameters dra"):
+        plan_for(cluster, ["other"], environment=[made_up])
+    monkeypatch.setattr(ENGINE, "reserved_variables", {})
+    ((_, record),) = run(plan_for(cluster, ["other"], environment=[made_up]))
+    assert record["outcome"] == "gibberish"
+    assert "nats from those of one node, without a draft" in record["failure"]["reason"]
 
 
 def test_a_draft_that_no_node_has_is_skipped_with_its_path(run, cluster):

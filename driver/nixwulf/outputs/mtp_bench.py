@@ -34,7 +34,10 @@ def read(text: str) -> list[Found]:
     def each(key: str) -> list[float]:
         return [_number(entry, key, index) for index, entry in enumerate(results)]
 
-    counts = {"predicted": "predicted_n", "drafted": "draft_n", "accepted": "draft_n_accepted"}
+    keys = {"predicted": "predicted_n", "drafted": "draft_n", "accepted": "draft_n_accepted"}
+    counts = {name: sum(map(int, each(key))) for name, key in keys.items()}
+    drafted = counts["drafted"]
+    share = {"acceptance": f"{100 * counts['accepted'] / drafted:.1f} %"} if drafted else {}
     decode = Metric(
         "decode",
         "tok/s",
@@ -42,7 +45,8 @@ def read(text: str) -> list[Found]:
         conditions={"mode": str(document.get("mode", ""))},
         observed={
             "prompts": ", ".join(str(entry.get("name", "")) for entry in results),
-            **{name: sum(map(int, each(key))) for name, key in counts.items()},
+            **counts,
+            **share,
         },
     )
     model = model_of(str(document.get("model", "")))

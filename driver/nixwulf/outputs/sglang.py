@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from nixwulf.outputs import Found, ParseError, Tool
+from nixwulf.outputs import Found, ParseError, Tool, vllm
 from nixwulf.outputs.vllm import HEADS, RESULTS, SGLANG, parse_serve, served
 
+ENGINE = "sglang"
 _TOOL = "sglang.bench_serving"
 _BACKEND = re.compile(r"^ *Backend: +(\S+)", re.MULTILINE)
 
@@ -28,7 +29,7 @@ def read(text: str) -> list[Found]:
     backend = _BACKEND.search(text)
     if backend and not found.backend:
         found = replace(found, backend=backend[1])
-    return [served(found, "sglang-bench", _TOOL)]
+    return [served(found, "sglang-bench", _TOOL, (ENGINE, vllm.ENGINE))]
 
 
 TOOL = Tool("sglang-bench", recognises, read, heads=HEADS, results=RESULTS)

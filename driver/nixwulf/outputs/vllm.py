@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,18 +117,21 @@ RESULTS = re.compile(
 TOOL = Tool("vllm-bench", recognises, read, heads=HEADS, results=RESULTS)
 
 
-def served(found: ServeResult, benchmark: str, tool: str) -> Found:
+def served(
+    found: ServeResult, benchmark: str, tool: str, engines: Collection[str] = (ENGINE,)
+) -> Found:
     """The client of any server: only its own backend's name shows that the server is its own.
 
     Args:
         found: the result.
         benchmark: as records name it.
         tool: the program, for a sentence.
+        engines: those that it has backends for by their names.
     """
     if not found.completed:
         raise ParseError(f"{tool} completed no request, and {found.failed} failed.")
     failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)
-    own = next((name for name in (ENGINE, "sglang") if name in found.backend.split("-")), None)
+    own = next((name for name in engines if name in found.backend.split("-")), None)
     conditions = {
         "requests": found.completed + found.failed,
         "concurrency": found.concurrency,

@@ -281,6 +281,14 @@ def test_mtp_bench_is_decode_with_a_sample_a_prompt(records):
     }
 
 
+def test_mtp_bench_with_drafts_has_the_share_that_was_accepted(records):
+    drafts = MTP.replace('"draft_n": 0', '"draft_n": 40').replace(
+        '"draft_n_accepted": 0', '"draft_n_accepted": 30'
+    )
+    (record,) = records(drafts, UserMetadata(("generic-x86_64",), nodes=1))
+    assert by_name(record)["decode"]["observed"]["acceptance"] == "75.0 %"
+
+
 def test_a_model_that_is_not_there_is_quoted():
     with pytest.raises(ParseError, match=r"line 1 says .*failed to open GGUF file 'm/none.gguf'"):
         llama_batched_bench.read(fixture("llama-cpp-tools/batched-bench-no-model.txt"))

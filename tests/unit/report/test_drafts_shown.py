@@ -52,7 +52,7 @@ def test_reports_show_it_in_every_form(tmp_path, drafted):
         assert "41.5 ± 1.0 (71.2 % accepted)" in shown
         assert re.search(r"41\.5 ± 1\.0(?! \()", shown), "of the case without a draft"
     assert "42.0 ± 1.0 (71.2 % accepted)" in page, "of one run"
-    assert "71.2 %" in to_csv(summary)
+    assert "71.2 %" in to_csv(folder.records)
 
 
 def test_different_acceptances_of_a_cases_runs_are_all_shown(tmp_path, drafted):

@@ -38,10 +38,21 @@ from nixwulf.plugins.runtime.texts import (
 if TYPE_CHECKING:
     import httpx
 
-    from nixwulf.plugins.runtime.speculation import Drafted
-
 _IGNORE_EOS = {"ignore_eos": True}
 _BAD_REQUEST = (400, 422)
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """Tokens that were drafted in a pass, and those of them that the model accepted."""
+
+    drafted: int
+    accepted: int
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted of drafted tokens, %; None where none was drafted."""
+        return 100 * self.accepted / self.drafted if self.drafted else None
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
+from nixwulf.plugins.runtime.request_load import Drafted, Pass
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 if TYPE_CHECKING:
     import httpx
-
-    from nixwulf.plugins.runtime.request_load import Pass
 
 DRAFT, DRAFT_TOKENS = "draft", "draft_tokens"
 NONE, NGRAM, MTP, MODEL = "none", "ngram", "mtp", "model"
@@ -50,19 +49,6 @@ _COUNTER = re.compile(
     r"(?:\{[^}]*\})? ([-+.\deE]+)$",
     re.MULTILINE,
 )
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """Tokens that were drafted in a pass, and those of them that the model accepted."""
-
-    drafted: int
-    accepted: int
-
-    @property
-    def acceptance(self) -> float | None:
-        """Accepted of drafted tokens, %; None where none was drafted."""
-        return 100 * self.accepted / self.drafted if self.drafted else None
 
 
 def kind(parameters: Mapping[str, Any]) -> str:
@@ -101,8 +87,8 @@ def problem(engine: str, kinds: Collection[str], parameters: Mapping[str, Any]) 
     if not kinds:
         return f"{engine} is not driven with a draft"
     if asked not in kinds:
-        words = {NGRAM: "by ngram", MTP: "by mtp", MODEL: "by a model"}
-        return f"{engine} drafts {' and '.join(words[one] for one in kinds)} only"
+        ways = {NGRAM: "by ngram", MTP: "by mtp", MODEL: "by a model"}
+        return f"{engine} drafts {' and '.join(ways[one] for one in kinds)} only"
     return None
 
 
@@ -215,7 +201,7 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
     drafted = sum(one.drafted for one in known)
     accepted = sum(one.accepted for one in known)
     if len(known) < len(passes):
-        words = "not counted"
+        words = "acceptance not counted"
         run.warnings.append(
             "The server does not count drafted tokens: which share was accepted is not known, and "
             "decode holds for texts like these alone."

@@ -14,9 +14,8 @@ from nixwulf.plugins.engines import all_engines, find
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import Position, compare
 from nixwulf.plugins.runtime.openai_stream import Answer
-from nixwulf.plugins.runtime.request_load import Pass
+from nixwulf.plugins.runtime.request_load import Drafted, Pass
 from nixwulf.plugins.runtime.run import RunFailure
-from nixwulf.plugins.runtime.speculation import Drafted
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.sweep.verdict import LEAST_LIMIT
@@ -106,7 +105,7 @@ def test_acceptance_is_by_pass_and_stands_with_each_speed_after_decode():
 
 def test_without_counts_decode_is_marked_and_the_run_warned():
     found, (warning,) = metrics("small", a_pass(answer()))
-    assert found["decode"].observed == {"acceptance": "not counted"}
+    assert found["decode"].observed == {"acceptance": "acceptance not counted"}
     assert "acceptance" not in found
     assert "does not count drafted tokens" in warning
 
@@ -123,7 +122,7 @@ def test_a_model_that_drafted_nothing_is_fallback_and_ngrams_are_only_marked():
 
 def test_a_speed_is_shown_with_its_acceptance():
     assert accepted("71.2 %") == " (71.2 % accepted)"
-    assert accepted("not counted") == " (not counted)"
+    assert accepted("acceptance not counted") == " (acceptance not counted)"
     assert accepted("") == ""
 
 

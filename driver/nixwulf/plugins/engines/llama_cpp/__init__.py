@@ -67,9 +67,11 @@ class LlamaCpp(Engine):
     also = ("ollama",)
     parameters: ClassVar = options.PARAMETERS
     reserved_arguments = options.RESERVED
-    reserved_variables: ClassVar = dict.fromkeys(
-        ("GGML_RPC_*", "GGML_RDMA_*"), "the axis transport"
-    )
+    reserved_variables: ClassVar = {
+        "GGML_RPC_*": "the axis transport",
+        "GGML_RDMA_*": "the axis transport",
+        "LLAMA_ARG_SPEC_*": "the parameters draft and draft_tokens",
+    }
     text_parameters = ("backend", "type_k", "type_v")
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(install.PROGRAMS)

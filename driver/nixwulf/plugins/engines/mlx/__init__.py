@@ -20,13 +20,14 @@ from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_completions import Completions
-from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _SERVER_PORT = 50054
 _UNHEALTHY = 503  # it could not load the model
 _GROUP_FILES = ("MLX_HOSTFILE", "MLX_IBV_DEVICES")
 _GROUP = "nixwulf-mlx.json"  # in the home folder, where ssh's commands begin
 _LOADED = "default_model"  # what the server calls the model that it was started with
+_OTHER_VOCABULARY = "Draft model tokenizer does not match model tokenizer"
 _TOP = 10  # log-probabilities that it gives at most
 # Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
 _TENSOR_ONLY = {"llama"}
@@ -175,6 +176,9 @@ class Mlx(Engine):
             # It answers before the model is loaded, and the first request waits for that.
             endpoint.wait_until_healthy(hopeless=_UNHEALTHY)
             yield endpoint
+        # It goes on with a draft of another vocabulary; now all that it printed is here.
+        if run.draft and _OTHER_VOCABULARY in f"{group.head.output}\n{group.head.errors}":
+            raise RunFailure("unsupported", f"mlx_lm.server says: {_OTHER_VOCABULARY}.")
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
         """Ranks read of their group in a file, which a run removes."""
