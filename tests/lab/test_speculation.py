@@ -7,13 +7,14 @@ import pytest
 from lab_under_test import Silent, recorded_each
 
 from nixwulf.core.errors import InputError
-from nixwulf.plugins.engines.llama_cpp import ENGINE
+from nixwulf.plugins.engines.llama_cpp import options
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 LOGGED = re.compile(r"draft acceptance = \S+ \( *(\d+) accepted / *(\d+) generated\)")
+MADE_UP = {"LLAMA_ARG_SPEC_SYNTH_LEN": 3}
 REQUESTS = 3
 SAMPLES = 2
 MODELS = {
@@ -125,11 +126,17 @@ def test_tokens_that_are_accepted_although_the_model_has_others_are_gibberish(
     run, cluster, monkeypatch
 ):
     # The server makes acceptance up, which a sweep is not let to ask for.
-    made_up = {"LLAMA_ARG_SPEC_SYNTH_LEN": 3}
-    with pytest.raises(InputError, match="LLAMA_ARG_SPEC_SYNTH_LEN itself; use the parameters dra"):
-        plan_for(cluster, ["other"], environment=[made_up])
-    monkeypatch.setattr(ENGINE, "reserved_variables", {})
-    ((_, record),) = run(plan_for(cluster, ["other"], environment=[made_up]))
+    for given in ({"arguments": ["--spec-synth-len 3"]}, {"environment": [MADE_UP]}):
+        with pytest.raises(InputError, match="itself; use "):
+            plan_for(cluster, ["other"], **given)
+    as_asked = options.of_draft
+
+    def made_up(*arguments):
+        words = as_asked(*arguments)
+        return [*words, "--spec-synth-len", "3"] if words else words
+
+    monkeypatch.setattr(options, "of_draft", made_up)
+    ((_, record),) = run(plan_for(cluster, ["other"]))
     assert record["outcome"] == "gibberish"
     assert "nats from those of one node, without a draft" in record["failure"]["reason"]
 
