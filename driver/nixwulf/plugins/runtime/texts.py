@@ -46,7 +46,7 @@ _PIECE = re.compile(r"\S+\s*")
 _ROW_SHARE, _ROW_LEAST = 0.02, 16
 # Guesses are low, so that few texts that are counted are longer than what the server has room for.
 _WORDS_A_TOKEN, _LOW = 0.1, 0.9
-_MOST_COUNTS = 24
+_GUESSES, _MOST_COUNTS = 4, 24
 # As many words of the copy are given as show where it begins.
 _BEGUN = 8
 _COPY = "\n\nThe text above once more, word for word:\n\n"
@@ -161,9 +161,10 @@ class Cutter:
             StreamError: the kind has no text as short as that.
         """
         most_left = max(_ROW_LEAST, int(tokens * _ROW_SHARE)) + self.counting.word
-        low, high = 0, 2 * tokens + 1
+        low, most = 0, 2 * tokens + 1
+        high = most
         words, found = max(1, int(tokens * self._rate * _LOW)), None
-        for _ in range(_MOST_COUNTS):
+        for counted in range(1, _MOST_COUNTS):
             behind = f"\n\n{self.kind.passage(number, words)}"
             has = await self.count(row(number, NUMBER_WORDS, self.seed) + behind)
             left = tokens - has
@@ -175,7 +176,10 @@ class Cutter:
             if high - low <= 1 or (found and low == words and left <= most_left):
                 break
             # One word fewer than all that is left would take, so that most guesses are short.
-            words = min(high - 1, max(low + 1, int(words + left * words / has) - 1))
+            guess = int(words + left * words / has) - 1
+            if counted >= _GUESSES and high < most:
+                guess = (low + high) // 2
+            words = min(high - 1, max(low + 1, guess))
         if found is None:
             raise StreamError(
                 f"A text of {tokens} tokens is too short for {self.kind.file}: its first words and "

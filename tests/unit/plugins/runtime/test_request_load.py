@@ -127,3 +127,65 @@ def test_one_broken_stream_among_many_ends_the_load_with_its_reason(tmp_path):
 
     with pytest.raises(StreamError, match="closed its stream after 1 chunks, unfinished"):
         asyncio.run(go())
+
+
+@pytest.mark.parametrize("tokenizes", [True, False])
+def test_natural_prompts_have_their_length_by_the_tokenizer_or_else_by_usage(tmp_path, tokenizes):
+    counted, asked = [], []
+
+    def answer(request):
+        if "content" in request:
+            words = [0] * len(request["content"].split())
+            # hand-made: the numbers of tokens (form: llama-server's /tokenize)
+            known = json.dumps({"tokens": words})
+            counted.append(request)
+            return plain("200 OK", known) if tokenizes else plain("404 Not Found", "no such path")
+        asked.append(request)
+        return streamed(prompt_tokens(request))
+
+    async def go():
+        async with serving(tmp_path, answer) as endpoint, endpoint.async_client() as client:
+            load = Load([LoadTarget(client, "m", lambda: None)], "completions", 1, 400, "prose")
+            found = await load.prepare()
+            return await load.send(found, 5, 2, 1)
+
+    sent = asyncio.run(go())
+    assert [one.prompt_tokens for one in sent.answers] == [400] * 5
+    assert (len(asked) == 2 + 5) == tokenizes
+    assert len(counted) > 2 if tokenizes else len(counted) == 2
+
+
+def test_a_beginning_is_sent_once_and_all_prompts_of_a_slot_go_on_from_it(tmp_path):
+    async def go():
+        asked = ([], [])
+
+        def answering(place):
+            def answer(request):
+                asked[place].append(request["prompt"])
+                return streamed(prompt_tokens(request))
+
+            return answer
+
+        (tmp_path / "0").mkdir()
+        (tmp_path / "1").mkdir()
+        async with (
+            serving(tmp_path / "0", answering(0)) as one,
+            serving(tmp_path / "1", answering(1)) as other,
+            one.async_client() as first,
+            other.async_client() as second,
+        ):
+            targets = [LoadTarget(client, "m", lambda: None) for client in (first, second)]
+            load = Load(targets, "completions", 1, 20, depth=50)
+            found = await load.prepare()
+            for place in asked:
+                place.clear()
+            await load.fill(found, 2)
+            return asked, await load.send(found, 8, 2, 1)
+
+    asked, sent = asyncio.run(go())
+    for beginning, *prompts in asked:
+        assert len(beginning.split()) == 50 - 3
+        assert all(prompt.startswith(f"{beginning} ") for prompt in prompts)
+    assert [one.prompt_tokens for one in sent.answers] == [50 + 20] * 8
+    firsts = [prompt.split()[47:49] for _, *prompts in asked for prompt in prompts]
+    assert len({tuple(words) for words in firsts}) == 8
