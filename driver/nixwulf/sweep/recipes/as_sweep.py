@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import yaml
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text, read_yaml
 from nixwulf.core.naming import slug
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.recipes import flags_file, pasted, sparkrun
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.translate import translate
@@ -85,9 +85,9 @@ def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     models: dict[str, Any] = {}
     blocks = []
     for recipe in recipes:
-        called = _called(recipe, models)
-        models[called] = dict(recipe.model)
-        blocks.append(_block(recipe, called))
+        called = _add(recipe.model, models)
+        draft = _add(recipe.draft, models) if recipe.draft else ""
+        blocks.append(_block(recipe, called, draft))
     first = recipes[0]
     document = {
         "name": slug(name, _LONGEST_NAME, also="._") or "recipe",
@@ -124,17 +124,27 @@ def _of_all(recipes: Sequence[SweepRecipe]) -> dict[str, Value]:
     return found
 
 
-def _called(recipe: SweepRecipe, models: dict[str, Any]) -> str:
-    """A name for the model of a recipe; another model than one of the same name has a number."""
-    end = (recipe.model.get("id") or recipe.model["path"]).rstrip("/").rpartition("/")[2]
+def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:
+    """Put a model among others and give its name; another one of the same name has a number."""
+    end = (model.get("id") or model["path"]).rstrip("/").rpartition("/")[2]
     name = slug(end.removesuffix(".gguf"), _LONGEST_NAME - 3, also="._") or "model"
     numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
-    return next(one for one in numbered if models.get(one, recipe.model) == recipe.model)
+    called = next(one for one in numbered if models.get(one, model) == model)
+    models[called] = dict(model)
+    return called
 
 
-def _block(recipe: SweepRecipe, model: str) -> dict[str, Any]:
-    """Its axes, each with one value but for the lists of a benchmark's flags."""
+def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
+    """Its axes, each with one value but for the lists of a benchmark's flags.
+
+    Args:
+        recipe: what somebody starts.
+        model: its name in the sweep.
+        draft: that of a model that drafts for it, or empty.
+    """
     parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}
+    if draft:
+        parameters[speculation.DRAFT] = [draft]
     if recipe.arguments:
         parameters[passthrough.ARGUMENTS] = [recipe.arguments]
     if recipe.environment:

@@ -39,8 +39,9 @@ class Start:
 class SweepRecipe:
     """A command line in the words of a sweep.
 
-    model: as under `models` of a sweep. parameters: lists of values by name, without arguments and
-    environment. sweep: keys of the sweep itself. limits: seconds.
+    model: as under `models` of a sweep; draft: so, of a model that drafts. parameters: lists of
+    values by name, without arguments and environment. sweep: keys of the sweep itself. limits:
+    seconds.
     """
 
     name: str
@@ -48,6 +49,7 @@ class SweepRecipe:
     engine: str
     benchmark: str
     model: Mapping[str, str]
+    draft: Mapping[str, str]
     nodes: int
     parallelism: str
     parameters: Mapping[str, list[Value]]

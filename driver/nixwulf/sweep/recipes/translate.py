@@ -15,8 +15,9 @@ from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import schema
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.results.publish.secrets import SECRET_NAME
+from nixwulf.sweep.recipes import drafting
 from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.shell import require_plain
@@ -32,6 +33,7 @@ class _Found:
 
     model: str = ""
     hub: str = ""
+    draft: str = ""
     splits: dict[str, int] = field(default_factory=dict)
     parallelism: str = ""
     values: dict[str, dict[Value, None]] = field(default_factory=dict)
@@ -54,7 +56,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     source = f"{source}: line {start.line}" if start.line else source
     line, words = require(start.words, source)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
-    parameters = {**benchmark.parameters, **engine.parameters}
+    parameters = {**benchmark.parameters, **engine.parameters, **speculation.PARAMETERS}
     found = _read(line, words, engine, parameters, source)
     values = {key: list(given) for key, given in found.values.items()}
     nodes, parallelism = _split(found, engine, source)
@@ -66,6 +68,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
         values["requests"] = [max(most, int(parameters["requests"].default))]
     environment = _environment(start.environment, engine, found)
     document = _model(model or found.model, "" if model else found.hub, engine, found, source)
+    draft = _draft(found, values, engine, source)
     require_plain(map(str, environment.values()), source)
     require_plain((word for word in found.arguments if word.startswith("~")), source)
     arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
@@ -77,6 +80,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
         engine=engine.name,
         benchmark=benchmark.name,
         model=document,
+        draft=draft,
         nodes=nodes,
         parallelism=parallelism,
         parameters={key: one for key, one in values.items() if key not in _OF_THE_SWEEP},
@@ -136,9 +140,11 @@ def _take(
     """What one flag with one value gives."""
     value = flag.value(text)
     shown = _shown(name, [text] if text else [])
-    if value is None or not _fits(flag.key, value, parameters):
+    if flag.reads == "drafting":
+        _take_drafting(found, drafting.read(text, name))
+    elif value is None or not _fits(flag.key, value, parameters):
         found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
-    elif flag.key in ("model", "hub", "parallelism"):
+    elif flag.key in ("model", "hub", "parallelism") or (flag.key == "draft" and not flag.by_value):
         setattr(found, flag.key, str(value))
     elif flag.key == "nodes":
         found.splits[flag.parallelism] = int(value)
@@ -146,6 +152,31 @@ def _take(
         found.values.setdefault(flag.key, {})[value] = None
         if flag.reads == "percent" and not math.isclose(float(text) * 100, int(value)):
             found.left_out.append(Omission(shown, f"the parameter is whole per cent: {value}"))
+
+
+def _take_drafting(found: _Found, given: drafting.Drafting) -> None:
+    """What a flag with a configuration of drafts gives."""
+    found.left_out += given.left_out
+    found.draft = given.model
+    if given.kind in (speculation.NGRAM, speculation.MTP):
+        found.values[speculation.DRAFT] = {given.kind: None}
+    if given.tokens:
+        found.values[speculation.DRAFT_TOKENS] = {given.tokens: None}
+
+
+def _draft(
+    found: _Found, values: dict[str, list[Value]], engine: Engine, source: str
+) -> dict[str, str]:
+    """The model that drafts as under `models`; of a path, which a parameter takes, nothing."""
+    document: dict[str, str] = {}
+    if found.draft:
+        document = _model(found.draft, "", engine, found, source)
+        values[speculation.DRAFT] = [document["path"]] if "path" in document else []
+    elif speculation.DRAFT not in values and speculation.DRAFT_TOKENS in values:
+        (tokens,) = values.pop(speculation.DRAFT_TOKENS)[-1:]
+        what = f"{tokens} tokens of a draft"
+        found.left_out.append(Omission(what, "it has no draft that the parameter draft has"))
+    return document if "id" in document else {}
 
 
 def _fits(key: str, value: Value, parameters: Mapping[str, Parameter]) -> bool:

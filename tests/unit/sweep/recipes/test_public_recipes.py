@@ -166,8 +166,20 @@ def test_it_is_planned_on_as_many_nodes_as_it_splits_its_model_over(facts, tmp_p
     }
     depths = next((g[1] for g in facts.get("flags", ()) if g[0] == "-d"), "0")
     assert len(plan.cases) == len(depths.split(","))
-    (model,) = sweep.models.values()
+    model, *_ = sweep.models.values()  # and one that drafts
     assert (model.id or str(model.path)).lstrip("/") == facts["model"].lstrip("/")
+
+
+def drafts_so(config, case, sweep, named):
+    """A case drafts as vLLM's configuration does; what it cannot say is named."""
+    draft = case.parameters["draft"]
+    if "model" in config:
+        assert sweep.models[draft].id == config["model"]
+    else:
+        assert draft == ("ngram" if config["method"] == "ngram" else "mtp")
+    assert case.parameters["draft_tokens"] == config["num_speculative_tokens"]
+    for key in config.keys() - {"method", "model", "num_speculative_tokens"}:
+        assert any(one.startswith(f"{key} ") for one in named)
 
 
 @pytest.mark.parametrize("facts", FACTS, ids=name_of)
@@ -180,6 +192,8 @@ def test_each_flag_and_variable_is_a_key_or_an_argument_or_named(facts, tmp_path
         if group[0] in KEYS and group not in named:
             value = case.parameters[KEYS[group[0]]]
             assert str(value) == group[1].partition(",")[0]
+        elif group[0] == "--speculative-config" and group not in named:
+            drafts_so(json.loads(group[1]), case, sweep, [one.what for one in omissions])
         elif group not in named and group[0] not in OTHER_KEYS:
             at = arguments.index(group[0])
             assert arguments[at : at + len(group)] == group

@@ -1,5 +1,6 @@
 """Recipes: what each flag becomes, what is left out with its reason, and what is refused."""
 
+import re
 import shlex
 import textwrap
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
 from nixwulf.plugins import benchmarks, engines
-from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.recipes.as_sweep import left_out, read_recipes, sweep_text
 from nixwulf.sweep.recipes.command_lines import tables
 from nixwulf.sweep.recipes.shell import ShellError, commands
@@ -120,9 +121,9 @@ def test_a_flag_of_llama_server_is_a_parameter_or_an_argument(imported, words, k
         ("--trust-remote-code", "eager", [False]),
         ("--kv-cache-dtype fp8", "arguments", ["--kv-cache-dtype fp8"]),
         (
-            "-cc.mode 0 --speculative-config '{}'",
+            "-cc.mode 0 --hf-overrides '{}'",
             "arguments",
-            ["-cc.mode 0 --speculative-config '{}'"],
+            ["-cc.mode 0 --hf-overrides '{}'"],
         ),
     ],
 )
@@ -312,12 +313,10 @@ def test_without_a_command_it_is_made_of_the_defaults_for_the_runtime(imported):
 
 def test_in_the_first_version_two_braces_are_one(imported):
     # no output: a recipe
-    text = SPARKRUN.replace("-tp", "--speculative-config '{{\"n\":{port}}}' -tp")
+    text = SPARKRUN.replace("-tp", "--hf-overrides '{{\"n\":{port}}}' -tp")
     text = f'recipe_version: "1"\n{text}'
     document, _ = imported(text, "recipe.yaml")
-    assert document["matrix"]["parameters"]["arguments"] == [
-        """--speculative-config '{"n":8000}'"""
-    ]
+    assert document["matrix"]["parameters"]["arguments"] == ["""--hf-overrides '{"n":8000}'"""]
 
 
 @pytest.mark.parametrize(
@@ -352,6 +351,50 @@ def test_an_engine_that_this_version_lacks_is_a_sentence(refused, monkeypatch):
     assert refused("vllm serve org/a") == "line 1: unknown engine 'vllm'; known: other."
 
 
+@pytest.mark.parametrize(
+    ("words", "drafts", "named"),
+    [
+        ('{"method": "ngram", "num_speculative_tokens": 5}', {"draft": ["ngram"]}, []),
+        ('{"method": "deepseek_mtp", "num_speculative_tokens": 2}', {"draft": ["mtp"]}, []),
+        ('{"method": "eagle3", "model": "org/head"}', {"draft": ["head"]}, []),
+        (
+            '{"method": "ngram", "prompt_lookup_max": 4}',
+            {"draft": ["ngram"]},
+            ["prompt_lookup_max 4 of --speculative-config: the parameter draft has no such option"],
+        ),
+        (
+            '{"method": "suffix", "num_speculative_tokens": 5}',
+            {},
+            [
+                '--speculative-config \'{"method": "suffix", "num_speculative_tokens": 5}\': '
+                'the parameter draft has no such method, "suffix"'
+            ],
+        ),
+        ("[1]", {}, ["--speculative-config: its value is no JSON object"]),
+    ],
+)
+def test_drafts_of_a_servers_configuration_are_parameters(imported, words, drafts, named):
+    # no output: a command
+    document, said = imported(f"vllm serve org/model --speculative-config '{words}'")
+    given = document["matrix"]["parameters"]
+    tokens = re.findall(r"num_speculative_tokens\": (\d)", words) if drafts else []
+    assert {key: given[key] for key in given.keys() & {"draft"}} == drafts
+    assert given.get("draft_tokens", []) == [int(one) for one in tokens]
+    assert [one for one in said if "draft" in one or "speculative" in one] == named
+    if drafts == {"draft": ["head"]}:
+        assert document["models"]["head"] == {"id": "org/head"}
+
+
+def test_drafts_of_llama_server_are_parameters_and_tokens_of_none_are_named(imported):
+    # no output: a command
+    document, _ = imported("llama-server -m /a.gguf -md /d.gguf --draft-max 8")
+    assert document["matrix"]["parameters"] == {"draft": ["/d.gguf"], "draft_tokens": [8]}
+    # no output: a command
+    document, named = imported("llama-server -m /a.gguf --draft-max 8")
+    assert "parameters" not in document["matrix"]
+    assert named == ["8 tokens of a draft: it has no draft that the parameter draft has"]
+
+
 def test_each_table_names_parameters_that_are_there_and_no_flag_twice():
     for table in tables():
         for line in table.commands:
@@ -359,7 +402,17 @@ def test_each_table_names_parameters_that_are_there_and_no_flag_twice():
             if engine is None:
                 continue
             known = {*engine.parameters, *benchmarks.find(line.benchmark).parameters}
-            known |= {"model", "hub", "nodes", "parallelism", "seed", "samples", "warm_up", ""}
+            known |= {
+                *speculation.PARAMETERS,
+                "model",
+                "hub",
+                "nodes",
+                "parallelism",
+                "seed",
+                "samples",
+                "warm_up",
+                "",
+            }
             assert {flag.key for flag in line.flags.values()} <= known
             assert {*line.otherwise, *line.otherwise_on_several} <= known
 
