@@ -11,7 +11,8 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.facts import Facts
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.runtime.run import Limits, Run
+from nixwulf.plugins.runtime.case import Limits
+from nixwulf.plugins.runtime.run import Run
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 

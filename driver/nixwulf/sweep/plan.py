@@ -25,7 +25,7 @@ from nixwulf.nodes import container
 from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
 from nixwulf.plugins import benchmarks, engines, gates, meters, switches
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.plugins.runtime.run import Case
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.publish.secrets import HIDDEN
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 
 from nixwulf.core.metric import accepted
 from nixwulf.core.text import format_significant, plural
-from nixwulf.plugins.runtime.run import Case
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.record import Record
 from nixwulf.sweep.render import pairs
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from nixwulf.llm import PlacedModel
 from nixwulf.plugins.runtime import memory
+from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.logprobs import Completer, Prompt
 from nixwulf.plugins.runtime.memory import TokenDemand
 from nixwulf.plugins.runtime.openai import GREEDY
-from nixwulf.plugins.runtime.run import Limits, Run
+from nixwulf.plugins.runtime.run import Run
 
 SHORT = 64
 LONG = (4096, 16_384)

@@ -12,6 +12,7 @@ from nixwulf.core.files import read_json, write_json
 from nixwulf.core.naming import fingerprint
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.logprobs import (
     Answer,
     Completer,
@@ -20,7 +21,6 @@ from nixwulf.plugins.runtime.logprobs import (
     compare,
     document_of,
 )
-from nixwulf.plugins.runtime.run import Case
 from nixwulf.sweep.prompts import SHORT
 
 

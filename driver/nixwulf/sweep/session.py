@@ -23,7 +23,8 @@ from nixwulf.nodes.process import stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, each, open_all
 from nixwulf.ops.recover.ladder import recover
 from nixwulf.plugins import engines
-from nixwulf.plugins.runtime.run import Case, Run
+from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Run
 from nixwulf.results.record import Record, load, save
 from nixwulf.sweep.phases import run_case
 from nixwulf.sweep.placing import Models

@@ -12,7 +12,7 @@ from nixwulf.core.schema import check
 from nixwulf.llm import Model, parse_model
 from nixwulf.nodes import container
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.plugins.runtime.run import Limits
+from nixwulf.plugins.runtime.case import Limits
 
 SEED = 1
 """Of the random numbers of a case, where a sweep gives none."""

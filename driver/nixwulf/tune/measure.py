@@ -11,7 +11,7 @@ from pathlib import Path
 from nixwulf.core.interrupts import Pool, held_back
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import engines
-from nixwulf.plugins.runtime.run import Case, Limits
+from nixwulf.plugins.runtime.case import Case, Limits
 from nixwulf.results.record import save
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session

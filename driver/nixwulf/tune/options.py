@@ -17,7 +17,7 @@ from nixwulf.perf.scenarios.facts import stated_links
 from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.scenarios.text import how
 from nixwulf.plugins import benchmarks, engines
-from nixwulf.plugins.runtime.run import Case
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.sweep.plan import COORDINATES, impossible
 from nixwulf.sweep.sweep_file import SEED
 from nixwulf.tune.goals import SERVE, Goal, benchmark, unmeasured

@@ -11,7 +11,8 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import Model, gguf, random_gguf
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.runtime.run import Limits, Run
+from nixwulf.plugins.runtime.case import Limits
+from nixwulf.plugins.runtime.run import Run
 from nixwulf.sweep import placing
 from nixwulf.sweep.placing import Models
 from nixwulf.sweep.plan import make_plan

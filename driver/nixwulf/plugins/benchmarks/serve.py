@@ -161,10 +161,10 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
     passes = []
     for _ in range(case.samples):
         sending = load.send(counting, values["requests"], slots, n_gen)
-        clients = [server.client for server in servers]
-        passes.append(await speculation.counted(values, clients, sending))
+        one, drafted = await speculation.counted(values, servers, sending, lambda sent: sent)
+        passes.append(replace(one, drafted=drafted))
         _keep(run, passes)
-    drafts = speculation.speculates(values)
+    drafts = speculation.drafts(values, passes)
     run.warnings += warnings(passes, n_prompt, n_gen, counting, depth, drafts=drafts)
     known = {**values, "ignore_eos": bool(load.extra)}
     holds = conditions(known, passes, counting)

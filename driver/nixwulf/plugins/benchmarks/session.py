@@ -24,8 +24,9 @@ from nixwulf.plugins.benchmarks.serve import (
     came_in_bulk,
     is_whole,
 )
+from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, Content
-from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass
+from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.plugins.runtime.texts import KINDS, ROWS, Counting
 from nixwulf.plugins.runtime.watched import watched
@@ -83,6 +84,7 @@ class SessionBenchmark(Benchmark):
         ),
     }
     engines = None
+    shows_acceptance = True
 
     def measure(self, run: Run) -> list[Metric]:
         """Have all sessions once for each sample; raises RunFailure or StreamError."""
@@ -142,15 +144,20 @@ class Lines:
 
 @dataclass(frozen=True)
 class Conversations:
-    """The sessions of one pass: the answers of each by turn, and what the client cost."""
+    """The sessions of one pass: the answers of each by turn, and what the client cost.
+
+    drafted: tokens of a draft, where they are counted.
+    """
 
     answers: tuple[tuple[Answer, ...], ...]
     client_seconds: float
+    drafted: Drafted | None = None
 
     @property
     def whole(self) -> Pass:
         """All of it, as of one load."""
-        return Pass(tuple(chain.from_iterable(self.answers)), self.client_seconds)
+        answers = tuple(chain.from_iterable(self.answers))
+        return Pass(answers, self.client_seconds, drafted=self.drafted)
 
 
 async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
@@ -167,11 +174,17 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
         await _converse(load, counting, short, sessions)
     passes = []
     for _ in range(case.samples):
-        passes.append(await _converse(load, counting, script, sessions))
+        sending = _converse(load, counting, script, sessions)
+        one, drafted = await speculation.counted(values, servers, sending, lambda sent: sent.whole)
+        passes.append(replace(one, drafted=drafted))
         _keep(run, passes)
-    run.warnings += warnings(passes, script, counting)
+    wholes = [one.whole for one in passes]
+    drafts = speculation.drafts(values, wholes)
+    run.warnings += warnings(passes, script, counting, drafts=drafts)
     holds = conditions({**values, "ignore_eos": bool(load.extra)}, passes, counting)
-    return metrics(passes, script, "warm" if case.warm_up else "cold", holds)
+    state = "warm" if case.warm_up else "cold"
+    found = metrics(passes, script, state, holds, drafts=drafts)
+    return speculation.with_acceptance(found, wholes, run) if drafts else found
 
 
 async def _converse(
@@ -241,7 +254,12 @@ def conditions(
 
 
 def metrics(
-    passes: Sequence[Conversations], script: Script, state: str, conditions: Mapping[str, Any]
+    passes: Sequence[Conversations],
+    script: Script,
+    state: str,
+    conditions: Mapping[str, Any],
+    *,
+    drafts: bool = False,
 ) -> list[Metric]:
     """Those of each turn, over all sessions and passes, then those of whole sessions.
 
@@ -250,11 +268,12 @@ def metrics(
         script: what each session said.
         state: "warm" or "cold".
         conditions: of all metrics.
+        drafts: whether tokens are drafted: those of a step come together.
     """
     found = []
     for turn in range(1, script.turns + 1):
         answers = [session[turn - 1] for one in passes for session in one.answers]
-        found += _of_turn(answers, state, {**conditions, "turn": turn})
+        found += _of_turn(answers, state, {**conditions, "turn": turn}, drafts=drafts)
     every = [answers for one in passes for answers in one.answers]
     seconds = [answers[-1].came[-1] - answers[0].sent for answers in every]
     wholes = [one.whole for one in passes]
@@ -272,7 +291,9 @@ def metrics(
     ]
 
 
-def _of_turn(answers: Sequence[Answer], state: str, holds: Mapping[str, Any]) -> list[Metric]:
+def _of_turn(
+    answers: Sequence[Answer], state: str, holds: Mapping[str, Any], *, drafts: bool
+) -> list[Metric]:
     """One sample for each session; its share of the cache where prompts were counted."""
 
     def metric(name: str, unit: str, samples: Sequence[float], *, spread: bool = False) -> Metric:
@@ -286,7 +307,7 @@ def _of_turn(answers: Sequence[Answer], state: str, holds: Mapping[str, Any]) ->
         means = {"prompt_tokens": fmean(prompts), "cached_tokens": fmean(cached)}
         found.append(replace(metric(_SHARE, "%", shares), observed=means))
     rates = [answer.decode for answer in answers if answer.decode is not None]
-    if rates and not any(map(came_in_bulk, answers)):
+    if rates and (drafts or not any(map(came_in_bulk, answers))):
         found.append(metric("turn_decode", "tok/s", rates, spread=True))
     for name, (key, unit) in SERVER_FIGURES.items():
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
@@ -299,7 +320,11 @@ def _rounded(samples: Sequence[float]) -> tuple[float, ...]:
 
 
 def warnings(
-    passes: Sequence[Conversations], script: Script, counting: Counting | None
+    passes: Sequence[Conversations],
+    script: Script,
+    counting: Counting | None,
+    *,
+    drafts: bool = False,
 ) -> list[str]:
     """What a reader of the numbers has to know: lost caches, odd counts, a busy client.
 
@@ -307,6 +332,7 @@ def warnings(
         passes: at least one.
         script: what each session said.
         counting: how the server counts prompts; None where it does not.
+        drafts: whether tokens are drafted: those of a step come together.
     """
     sessions = [answers for one in passes for answers in one.answers]
     answers = list(chain.from_iterable(sessions))
@@ -350,7 +376,7 @@ def warnings(
             f"Of {len(answers)} answers {len(short)} had another length than n_gen, the first "
             f"{short[0].tokens} instead of {script.n_gen} (finish_reason {short[0].finish!r})."
         )
-    if bulk := sum(map(came_in_bulk, answers)):
+    if not drafts and (bulk := sum(map(came_in_bulk, answers))):
         found.append(
             f"Of {len(answers)} answers {bulk} had most chunks read at once with the one before: "
             "turn_decode of those turns would not be of the server, and is left out."

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from nixwulf.llm import PlacedModel
     from nixwulf.plugins.benchmarks import Benchmark
     from nixwulf.plugins.engines import Engine
-    from nixwulf.plugins.runtime.run import Case, Run
+    from nixwulf.plugins.runtime.case import Case
+    from nixwulf.plugins.runtime.run import Run
 
 LINUX = ("Linux",)
 MACOS = macos.SYSTEM

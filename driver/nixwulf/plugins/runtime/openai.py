@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.nodes.process import OwnedProcess
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.openai_stream import other_model
-from nixwulf.plugins.runtime.run import Case, Clocks, Run, RunFailure, failure_of
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 if TYPE_CHECKING:
     import httpx

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from nixwulf.nodes.process import OwnedProcess
-from nixwulf.plugins.runtime.run import Case, Run
+from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import Run
 from nixwulf.results.identity import REPLICAS
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _IGNORE_EOS = {"ignore_eos": True}
 _BAD_REQUEST = (400, 422)
+_NUMBER_BITS = 48
 
 
 @dataclass(frozen=True)
@@ -106,15 +108,15 @@ class Pass:
 class LoadTarget:
     """A server of a load: on_event is called for each event; busy: its requests in flight.
 
-    answers_as: the name of a model that its answers may give alone; empty: any. first: number of
-    the first prompt. sent: requests so far.
+    answers_as: the name of a model that its answers may give alone; empty: any. foreign: whether it
+    outlives the run. sent: requests so far.
     """
 
     client: httpx.AsyncClient
     model: str
     on_event: Callable[[], None]
     answers_as: str = ""
-    first: int = 0
+    foreign: bool = False
     busy: int = 0
     sent: int = 0
 
@@ -140,8 +142,9 @@ class Load:
     _beginnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Prompts are numbered from the servers' first number."""
-        self._numbers = itertools.count(self.servers[0].first)
+        """Of a server that outlives the run no prompt may be in its cache from an earlier one."""
+        first = secrets.randbits(_NUMBER_BITS) if self.servers[0].foreign else 0
+        self._numbers = itertools.count(first)
 
     async def prepare(self) -> Counting | None:
         """What `learn` gives.

@@ -1,20 +1,19 @@
-"""A point of a sweep, and its run while it goes on: nodes, owned processes and two clocks."""
+"""A run while it goes on: its case on nodes, owned processes and two clocks."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from nixwulf.core import standstill
-from nixwulf.core.naming import fingerprint
 from nixwulf.inventory.attachments import Attachment
-from nixwulf.inventory.cluster import Cluster, Fabric, Node
+from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.llm import PlacedModel
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes import container
@@ -25,6 +24,7 @@ from nixwulf.nodes.power.samples import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable, each, run_all
 from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime.case import Case, Limits
 
 # A silent run whose fabric carries this much works: a model at a token in ten seconds hands on over
 # 300 kB in a minute, a stopped peer leaves retransmissions and window probes, a few kilobytes. One
@@ -33,50 +33,6 @@ PROGRESS_BYTES = 100_000
 PROGRESS_CPU_S = 0.5
 _POLL_S = 0.02
 _TEARDOWN_S = 10
-
-
-@dataclass(frozen=True)
-class Case:
-    """One point of a sweep; fabric and transport are None on one node.
-
-    image is that of the case's toolbox, by digest; None where programs are the nodes' own.
-    Engine, model and parallelism are None where the benchmark measures the machines themselves.
-    """
-
-    engine: str | None
-    benchmark: str
-    model: str | None
-    nodes: int
-    fabric: str | None
-    transport: str | None
-    parallelism: str | None
-    parameters: dict[str, Any]
-    seed: int
-    samples: int
-    warm_up: bool
-    model_digest: str | None
-    image: str | None = None
-
-    @property
-    def id(self) -> str:
-        """12 hexadecimal digits that identify all coordinates and the model's definition."""
-        return fingerprint(asdict(self))[:12]
-
-    def run_name(self, repetition: int) -> str:
-        """The id of its run of that index, from 0, and the file name of what the run leaves."""
-        return f"{self.id}-r{repetition}"
-
-    def document(self) -> dict[str, Any]:
-        """As in a plan and a record: what has no value is absent."""
-        values = {"id": self.id, **asdict(self)}
-        del values["model_digest"], values["image"]
-        return {key: value for key, value in values.items() if value is not None}
-
-    def nodes_of(self, cluster: Cluster) -> tuple[Node, ...]:
-        """The nodes it takes: the first ones that its fabric joins, the head first."""
-        if self.fabric is None:
-            return cluster.nodes[: self.nodes]
-        return cluster.joined(self.fabric, self.nodes)
 
 
 @dataclass(frozen=True)
@@ -89,14 +45,6 @@ class Sign:
     amount: float
     least: float
     words: str
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The two clocks of a run, seconds: in all, and without a sign of progress."""
-
-    wall_s: float = 600.0
-    progress_s: float = 120.0
 
 
 class RunFailure(Exception):

@@ -7,18 +7,19 @@ as fast as tokens are accepted, which depends on the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
-from nixwulf.plugins.runtime.request_load import Drafted, Pass
+from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 if TYPE_CHECKING:
     import httpx
 
+T = TypeVar("T")
 DRAFT, DRAFT_TOKENS = "draft", "draft_tokens"
 NONE, NGRAM, MTP, MODEL = "none", "ngram", "mtp", "model"
 """Kinds of drafts: of nothing, of the text so far, of layers of the model itself, of a model."""
@@ -40,7 +41,7 @@ PARAMETERS = {
     ),
 }
 USUAL_TOKENS = 3
-_SPEEDS = ("decode", "throughput", "server_decode")
+_SPEEDS = ("decode", "turn_decode", "throughput", "server_decode")
 # vLLM's and llama-server's counters; SGLang counts steps alone
 # (https://github.com/vllm-project/vllm/blob/main/vllm/v1/spec_decode/metrics.py,
 # https://github.com/sgl-project/sglang: srt/observability/metrics_collector.py of 0.5.23).
@@ -99,24 +100,34 @@ def without(run: Run) -> Run:
 
 
 async def counted(
-    parameters: Mapping[str, Any], clients: Sequence[httpx.AsyncClient], sending: Awaitable[Pass]
-) -> Pass:
-    """A pass, with what was drafted in it where the case has a draft and the server counts.
+    parameters: Mapping[str, Any],
+    servers: Sequence[LoadTarget],
+    sending: Awaitable[T],
+    as_pass: Callable[[T], Pass],
+) -> tuple[T, Drafted | None]:
+    """What was sent, and what was drafted in it where the server counts.
+
+    A server that the run did not start may draft whatever the case says.
 
     Args:
         parameters: of the case.
-        clients: of its servers, which answer nobody else.
-        sending: the pass.
+        servers: which answer nobody else.
+        sending: the requests.
+        as_pass: gives their answers.
     """
-    if not speculates(parameters):
-        return await sending
-    before = [await _counters(client) for client in clients]
-    one = await sending
-    by_answers = _of_answers(one)
-    if by_answers is None:
-        after = [await _counters(client) for client in clients]
-        by_answers = _between(_sums(before), _sums(after), one, tokens(parameters))
-    return replace(one, drafted=by_answers)
+    asks = speculates(parameters) or any(server.foreign for server in servers)
+    before = [await _counters(server.client) for server in servers if asks]
+    sent = await sending
+    found = _of_answers(as_pass(sent))
+    if found is None and asks:
+        after = [await _counters(server.client) for server in servers]
+        found = _between(_sums(before), _sums(after), as_pass(sent), tokens(parameters))
+    return sent, found
+
+
+def drafts(parameters: Mapping[str, Any], passes: Iterable[Pass]) -> bool:
+    """Whether a case has a draft, or its server drafted without being asked to."""
+    return speculates(parameters) or any(one.drafted and one.drafted.drafted for one in passes)
 
 
 def _of_answers(one: Pass) -> Drafted | None:
@@ -184,7 +195,7 @@ def steps(one: Pass) -> int:
 
 
 def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -> list[Metric]:
-    """The metrics of a case with a draft: speeds with their acceptance, and that itself.
+    """The metrics of drafted passes: speeds with their acceptance, and that itself.
 
     `acceptance` (%): accepted of drafted tokens, by pass. `tokens_per_step` (tok/step): tokens
     after the first of each answer over the steps that made them.
@@ -228,7 +239,7 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
         return marked
     shares = [one.acceptance for one in known if one.acceptance is not None]
     lengths = [_after_first(one) / steps(one) for one in passes if steps(one) > 0]
-    first = marked[0]
+    place, first = next((n, one) for n, one in enumerate(marked) if one.name == "throughput")
     added = [
         Metric(name, unit, _rounded(values), first.state, first.conditions, observed=seen)
         for name, unit, values, seen in (
@@ -237,7 +248,6 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
         )
         if values
     ]
-    place = 1 + next((n for n, one in enumerate(marked) if one.name == "decode"), 0)
     return [*marked[:place], *added, *marked[place:]]
 
 

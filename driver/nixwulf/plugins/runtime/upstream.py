@@ -18,7 +18,7 @@ from nixwulf.core.files import read_toml
 from nixwulf.core.schema import check
 
 if TYPE_CHECKING:
-    from nixwulf.plugins.runtime.run import Case
+    from nixwulf.plugins.runtime.case import Case
 
 _FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "upstream"
 _SEVERAL = "several"

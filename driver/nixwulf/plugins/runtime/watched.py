@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
@@ -15,7 +14,6 @@ from nixwulf.plugins.runtime.run import Clocks, RunFailure
 _CHECK_S = 0.1
 # Streams of a server that dies end first; its end is known this much later at the latest.
 _DEATH_S = 2.0
-_NUMBER_BITS = 48
 
 
 async def watched(
@@ -36,9 +34,13 @@ async def watched(
         for endpoint in endpoints:
             clocks = Clocks(endpoint.run, endpoint.server)
             client = await stack.enter_async_context(endpoint.async_client())
-            # A server that outlives the run has the prompts of earlier ones in its cache.
-            first = 0 if endpoint.server else secrets.randbits(_NUMBER_BITS)
-            target = LoadTarget(client, endpoint.model, clocks.on_event, endpoint.answers_as, first)
+            target = LoadTarget(
+                client,
+                endpoint.model,
+                clocks.on_event,
+                endpoint.answers_as,
+                foreign=endpoint.server is None,
+            )
             servers.append(target)
             seen.append((endpoint, servers[-1], clocks))
         watching = asyncio.create_task(_watch(seen))

@@ -13,7 +13,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import shipped
-from nixwulf.plugins.runtime.run import Case
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.identity import one_name
 from nixwulf.results.record import Record, load
 from nixwulf.sweep.sweep_file import Sweep

@@ -10,7 +10,7 @@ from typing import Any
 from nixwulf.core.metric import better
 from nixwulf.perf.explain.explanation import Explained, explain_records
 from nixwulf.perf.predict import Prediction
-from nixwulf.plugins.runtime.run import Case
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.compare.interval import Interval, ratio_interval
 from nixwulf.results.identity import canonical
 from nixwulf.results.record import Record

@@ -6,7 +6,8 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.link import RoundTrips, iperf3_server
 from nixwulf.outputs.iperf3 import IntervalRow, whole
 from nixwulf.plugins.benchmarks.iperf3 import BENCHMARK, client_arguments, stalls
-from nixwulf.plugins.runtime.run import Limits, Run
+from nixwulf.plugins.runtime.case import Limits
+from nixwulf.plugins.runtime.run import Run
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 

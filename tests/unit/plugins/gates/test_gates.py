@@ -26,7 +26,7 @@ from nixwulf.plugins.gates import (
     known_names,
 )
 from nixwulf.plugins.gates.kernel import is_older, table
-from nixwulf.plugins.runtime.run import Case
+from nixwulf.plugins.runtime.case import Case
 from tool_outputs import fixture
 
 

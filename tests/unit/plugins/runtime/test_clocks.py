@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from nixwulf.nodes.ssh import Unreachable
-from nixwulf.plugins.runtime.run import Clocks, Limits, RunFailure, Sign
+from nixwulf.plugins.runtime.case import Limits
+from nixwulf.plugins.runtime.run import Clocks, RunFailure, Sign
 
 PROGRESS_S = 0.4
 LEAST = 100

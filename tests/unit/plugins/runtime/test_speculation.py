@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
@@ -14,7 +15,7 @@ from nixwulf.plugins.engines import all_engines, find
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import Position, compare
 from nixwulf.plugins.runtime.openai_stream import Answer
-from nixwulf.plugins.runtime.request_load import Drafted, Pass
+from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -40,8 +41,8 @@ def a_pass(*answers):
     return Pass(answers, 0.1)
 
 
-def counted(draft, sending, *texts):
-    """A pass of a server whose /metrics gives these texts in turn."""
+def counted(draft, sending, *texts, foreign=False):
+    """What was drafted in a pass of a server whose /metrics gives these texts in turn."""
     left = list(texts)
 
     def respond(request):
@@ -53,9 +54,10 @@ def counted(draft, sending, *texts):
 
         transport = httpx.MockTransport(respond)
         async with httpx.AsyncClient(transport=transport, base_url="http://head") as client:
-            return await speculation.counted({"draft": draft}, [client], done())
+            server = LoadTarget(client, "m", lambda: None, foreign=foreign)
+            return await speculation.counted({"draft": draft}, [server], done(), lambda one: one)
 
-    return asyncio.run(ask()).drafted
+    return asyncio.run(ask())[1]
 
 
 def test_llama_servers_figures_of_each_answer_are_added():
@@ -69,6 +71,16 @@ def test_llama_servers_figures_of_each_answer_are_added():
 
 def test_of_counters_what_they_grew_by_in_the_pass_counts():
     assert counted("ngram", a_pass(answer()), VLLM_BEFORE, VLLM_AFTER) == Drafted(1000, 500)
+
+
+def test_a_server_that_the_run_did_not_start_is_asked_without_a_draft_of_the_case():
+    texts = (VLLM_BEFORE, VLLM_AFTER)
+    assert counted("none", a_pass(answer()), *texts, foreign=True) == Drafted(1000, 500)
+    assert counted("none", a_pass(answer()), *texts) is None
+    told = a_pass(answer(predicted_n=9, draft_n=4, draft_n_accepted=2))
+    assert counted("none", told) == Drafted(4, 2)
+    assert speculation.drafts({}, [replace(told, drafted=Drafted(4, 2))])
+    assert not speculation.drafts({}, [replace(told, drafted=Drafted(0, 0))])
 
 
 def test_of_steps_and_tokens_follows_what_was_accepted():

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.inventory.fabric_ports import TCP, UDP
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.openai import GREEDY
-from nixwulf.plugins.runtime.run import Case, RunFailure
+from nixwulf.plugins.runtime.run import RunFailure
 
 _SHARDING = {"single": "Pipeline", "pipeline": "Pipeline", "tensor": "Tensor"}
 _META = {None: "MlxRing", "tcp": "MlxRing", "rdma": "MlxJaccl"}

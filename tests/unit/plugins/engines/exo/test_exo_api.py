@@ -10,7 +10,8 @@ import pytest
 
 from nixwulf.plugins.engines.exo import api as exo_api
 from nixwulf.plugins.engines.exo.api import ExoRequest, Instance
-from nixwulf.plugins.runtime.run import Case, RunFailure
+from nixwulf.plugins.runtime.case import Case
+from nixwulf.plugins.runtime.run import RunFailure
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path("tests/fixtures/exo")

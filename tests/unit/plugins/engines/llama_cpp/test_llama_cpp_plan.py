@@ -11,7 +11,8 @@ from nixwulf.nodes.facts import parse_facts
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines.llama_cpp import ENGINE, options
-from nixwulf.plugins.runtime.run import Limits, Run, RunFailure
+from nixwulf.plugins.runtime.case import Limits
+from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 

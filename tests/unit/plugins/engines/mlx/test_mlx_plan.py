@@ -19,7 +19,8 @@ from nixwulf.plugins.benchmarks import find
 from nixwulf.plugins.engines import devices
 from nixwulf.plugins.engines.mlx import ENGINE, ranks
 from nixwulf.plugins.runtime import nccl
-from nixwulf.plugins.runtime.run import Limits, Run, RunFailure
+from nixwulf.plugins.runtime.case import Limits
+from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 
