@@ -7,12 +7,19 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nixwulf.inventory.cluster import Cluster, Shape, parse_cluster, with_lab_nodes
+from nixwulf.llm import random_gguf
+from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes import lab
+from nixwulf.nodes.process import OwnedProcess
+from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.engines import find
 from nixwulf.results.record import load, save
 from nixwulf.sweep import session
 from stand_in import put
@@ -208,3 +215,37 @@ class Silent:
 
     def run_ends(self, record, seconds):
         pass
+
+
+def model_of_server() -> str:
+    """The path of random weights."""
+    return str(random_gguf.ensure(RandomModel(layers=4)))
+
+
+@contextmanager
+def llama_server(node: Connection, folder: Path, port: int, *more: str) -> Iterator[OwnedProcess]:
+    """One on a node's loopback, as its user starts it: of model_of_server, with more arguments."""
+    program = str(find("llama.cpp").find_local().programs["llama-server"])
+    argv = [
+        program,
+        "-m",
+        model_of_server(),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "-t",
+        "1",
+        *more,
+    ]
+    started = OwnedProcess.start(node, f"user-{port}", [*argv, "--no-webui"], {}, folder)
+    try:
+        deadline = time.monotonic() + 60
+        ready = f"(: </dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo ready"
+        while "ready" not in node.run(["bash", "-c", ready]).stdout:
+            assert started.running, started.errors
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield started
+    finally:
+        started.stop()

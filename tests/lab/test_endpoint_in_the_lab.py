@@ -5,16 +5,11 @@ import re
 import statistics
 import threading
 import time
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from lab_under_test import Silent, recorded
+from lab_under_test import Silent, llama_server, model_of_server, recorded
 
-from nixwulf.llm import random_gguf
-from nixwulf.llm.random_model import RandomModel
-from nixwulf.nodes.process import OwnedProcess
-from nixwulf.plugins.engines import find
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -40,6 +35,7 @@ OURS = {
     "threads": 1,
 }
 LOAD = {"n_prompt": 64, "n_gen": 32, "requests": 4}
+TALK = {"turns": 2, "system": 64, "message": 16, "insertion": 0, "n_gen": 8}
 
 
 def plan_for(cluster, benchmark="serve", nodes=1, samples=1, progress_s=60, **given):
@@ -52,7 +48,7 @@ def plan_for(cluster, benchmark="serve", nodes=1, samples=1, progress_s=60, **gi
         "fabric": ["rdma-like"],
         "parallelism": ["single" if nodes == 1 else "pipeline"],
     }
-    load = LOAD if benchmark == "serve" else {}
+    load = {"serve": LOAD, "session": TALK}.get(benchmark, {})
     parameters = {"url": URL, **load, **given}
     matrix["parameters"] = {key: [value] for key, value in parameters.items() if value is not None}
     document = {
@@ -88,25 +84,6 @@ def during_passes(run, nodes, folder, signal, plan, port=PORT):
 
 def median(metric):
     return statistics.median(metric["samples"])
-
-
-@contextmanager
-def llama_server(node, folder, port, *more):
-    """As its user starts it, with room for two of the longest prompts of a judged text."""
-    program = str(find("llama.cpp").find_local().programs["llama-server"])
-    model = str(random_gguf.ensure(RandomModel(layers=4)))
-    argv = [program, "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t", "1", *more]
-    started = OwnedProcess.start(node, f"user-{port}", [*argv, "--no-webui"], {}, folder)
-    try:
-        deadline = time.monotonic() + 60
-        ready = f"(: </dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo ready"
-        while "ready" not in node.run(["bash", "-c", ready]).stdout:
-            assert started.running, started.errors
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        yield started
-    finally:
-        started.stop()
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +222,26 @@ def test_a_server_that_is_ended_in_a_stream_is_failed_at_once(run, nodes, cluste
         plan = endless(cluster, url=f"http://127.0.0.1:{port}", progress_s=60)
         record = during_passes(run, nodes, tmp_path, "KILL", plan, port)
     assert "The connection to the endpoint broke after" in failure_of(record)
+
+
+def test_a_session_has_what_the_server_kept_of_the_turn_before(run, cluster):
+    record = run(plan_for(cluster, "session"))
+    assert record["outcome"] == "ok", record.get("failure")
+    shares = {
+        metric["conditions"]["turn"]: metric["samples"]
+        for metric in record["metrics"]
+        if metric["name"] == "cached_share"
+    }
+    assert max(shares[1]) < 10 < min(shares[2])
+
+
+def test_a_server_that_drafts_is_shown_with_what_it_accepted(run, nodes, cluster, tmp_path):
+    port, model = PORT + 3, model_of_server()
+    drafts = ["-md", model, "--spec-type", "draft-simple", "-ngld", "0"]
+    with llama_server(nodes.nodes["n1"], tmp_path, port, "-a", "mine", "-np", "1", *drafts):
+        record = run(plan_for(cluster, url=f"http://127.0.0.1:{port}"))
+    metrics = metrics_of(record)
+    assert min(metrics["acceptance"]["samples"]) == 100, "a model agrees with itself"
+    assert metrics["decode"]["observed"]["acceptance"] == "100.0 %"
+    assert min(metrics["tokens_per_step"]["samples"]) > 1
+    assert "itl" not in metrics

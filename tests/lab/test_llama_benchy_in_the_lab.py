@@ -4,6 +4,7 @@
 tests are skipped.
 """
 
+import json
 import os
 import re
 import shutil
@@ -14,8 +15,9 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 import pytest
-from lab_under_test import Silent, recorded
+from lab_under_test import Silent, llama_server, recorded
 
+from nixwulf.llm import byte_tokenizer
 from nixwulf.plugins.benchmarks.llama_benchy import BOOK_FILE
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
@@ -116,6 +118,34 @@ def test_a_cached_depth_is_read_once_for_requests_at_once_over_rpc(run, cluster)
     assert Path(server["argv"][0]).name == "llama-server"
     size = server["argv"].index("-np")
     assert server["argv"][size : size + 4] == ["-np", "2", "-c", str(2 * (256 + 96 + 8 + 128))]
+
+
+def test_a_server_that_wants_a_key_gets_it_and_no_file_that_is_kept_has_it(
+    nodes, home, cluster, tmp_path, monkeypatch
+):
+    key, port = "s3cr3t-of-the-endpoint", 18090
+    tokenizer = tmp_path / "tokenizer" / "tokenizer.json"
+    tokenizer.parent.mkdir()
+    tokenizer.write_text(json.dumps(byte_tokenizer.tokenizer()))
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    document = plan_for(cluster, 1).sweep.document
+    document["models"] = {"small": {"served": "mine"}}
+    document["matrix"]["engine"] = ["endpoint"]
+    document["matrix"]["parameters"] = {
+        "url": [f"http://127.0.0.1:{port}"],
+        "environment": [{"OPENAI_API_KEY": None}],
+        "tokenizer": [str(tokenizer)],
+        "n_prompt": [64],
+        "n_gen": [8],
+    }
+    plan = make_plan(parse_sweep(document, "benchy.yaml"), cluster)
+    left = LEFT.replace("|llama-server", "")
+    with llama_server(nodes.nodes["n1"], tmp_path / "user", port, "-a", "mine", "--api-key", key):
+        record = recorded(nodes, tmp_path / "run", left, plan)
+    assert {"decode", "prompt", "ttft"} <= metrics_of(record).keys()
+    kept = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len(kept) > 2
+    assert not [path for path in kept if key.encode() in path.read_bytes()]
 
 
 def test_without_internet_it_says_what_to_put_where(run, cluster, home, monkeypatch):

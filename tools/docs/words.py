@@ -8,7 +8,8 @@ from runs import without_runs
 
 # Two commands, a picture, and a file that works as it stands: 700 had no place for them.
 MOST_IN_README = 800
-MOST_IN_DOCS = 12_000
+# Endpoints, sessions, drafts, SGLang, recipes and llama-benchy have 460 of them.
+MOST_IN_DOCS = 12_500
 MOST_PAGES = 16
 # Made by tools/what_ran.py and by tools/docs.
 _MADE = ("what-ran.md", "reference/")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import house
+import words
 
 # Above what they were to become, and held where they are. Of 36,063 lines in 310 files (c9955f0)
 # 36,556 in 239 were left by the rooms (0a1ac18): 26,550 of code, 3,866 of docstrings, the rest
@@ -10,10 +11,15 @@ import house
 # Raises), `nixwulf models` (1,910 lines in 9 files), `cluster new` (1,693 in 12), `reproduce` (941
 # in 7), `engines install` on nodes (465 in 4), cables in rings; limits of readers and processes,
 # runs of an import; quality as a benchmark and the CPU's text (475 in 2), groups of nodes and
-# layers by node (340), endless answers and a walk through faults and hostile inputs (140). Room is
-# left for what is under way (arguments of engines, endpoints, sessions).
+# layers by node (340), endless answers and a walk through faults and hostile inputs (140);
+# arguments, endpoints (620 in 4), sessions and texts (720 in 3), drafts and SGLang (760 in 4),
+# recipes (900 in 10), llama-benchy and tables of others (560 in 5).
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 53_500, "files of it": 312}
+REACHED = {
+    "lines of Python": 57_200,
+    "files of it": 338,
+    "words in docs by hand": words.MOST_IN_DOCS,
+}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

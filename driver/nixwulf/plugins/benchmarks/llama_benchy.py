@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
@@ -104,8 +105,9 @@ class LlamaBenchy(Benchmark):
         engine = engines.find(run.case.engine or "")
         with _tokenizer(run) as tokenizer, engine.endpoint(run) as endpoint:
             clocks = Clocks(run, endpoint.server)
-            with loopback_port(endpoint.socket, clocks.on_event) as port:
-                argv = arguments(run, f"http://127.0.0.1:{port}/v1", endpoint.model, tokenizer)
+            with loopback_port(endpoint, clocks.on_event) as port:
+                url = f"http://127.0.0.1:{port}{urlsplit(endpoint.base_url).path}/v1"
+                argv = arguments(run, url, endpoint.model, tokenizer)
                 process = OwnedProcess.start(THIS_MACHINE, self.name, argv, _environment(), run.raw)
                 run.owned.append(process)
                 try:

@@ -1,5 +1,6 @@
 """What llama-benchy is given, how its failures are worded, and the port in front of a server."""
 
+import contextlib
 import json
 import re
 import socket
@@ -132,6 +133,8 @@ class Answering(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
+        for name in ("Host", "Authorization"):
+            self.send_header(f"Sent-{name}", self.headers.get(name, ""))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -154,10 +157,14 @@ def server(tmp_path):
         serving.shutdown()
 
 
+def endpoint_at(path, base_url="http://head", headers=()):
+    return SimpleNamespace(socket=path, base_url=base_url, headers=dict(headers))
+
+
 def test_the_port_carries_all_bytes_and_closes_after_each_answer(server):
     events = []
     sent = bytes(range(256)) * 4000
-    with loopback_port(server, lambda: events.append(1)) as port:
+    with loopback_port(endpoint_at(server), lambda: events.append(1)) as port:
         client = HTTPConnection("127.0.0.1", port, timeout=20)
         for _ in range(3):
             client.request("POST", "/", sent)
@@ -169,8 +176,32 @@ def test_the_port_carries_all_bytes_and_closes_after_each_answer(server):
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
+def test_a_request_has_the_key_and_the_host_of_the_endpoint_in_place_of_the_clients(server):
+    foreign = endpoint_at(server, "http://box.test:8000/api", {"Authorization": "Bearer secret"})
+    for endpoint, host, key in (
+        (endpoint_at(server), "head", ""),
+        (foreign, "box.test:8000", "Bearer secret"),
+    ):
+        with loopback_port(endpoint, lambda: None) as port:
+            client = HTTPConnection("127.0.0.1", port, timeout=20)
+            client.request("POST", "/", b"x", {"Authorization": "Bearer EMPTY"})
+            answer = client.getresponse()
+            assert answer.read() == b"x"
+        assert (answer.headers["Sent-Host"], answer.headers["Sent-Authorization"]) == (host, key)
+
+
+def test_what_is_no_request_is_a_closed_connection(server):
+    with loopback_port(endpoint_at(server), lambda: None) as port:
+        for sent in (b"GET / HTTP/1.1\r\n", b"x" * (1 << 17)):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+                client.sendall(sent)
+                client.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
+
+
 def test_a_server_that_is_gone_is_a_closed_connection(tmp_path):
-    with loopback_port(tmp_path / "none", lambda: None) as port:
+    with loopback_port(endpoint_at(tmp_path / "none"), lambda: None) as port:
         client = HTTPConnection("127.0.0.1", port, timeout=20)
         client.connect()
         client.sock.settimeout(20)
