@@ -192,6 +192,7 @@ def test_a_request_has_the_key_and_the_host_of_the_endpoint_in_place_of_the_clie
 
 def test_what_is_no_request_is_a_closed_connection(server):
     with loopback_port(endpoint_at(server), lambda: None) as port:
+        # no output: what a client sends
         for sent in (b"GET / HTTP/1.1\r\n", b"x" * (1 << 17)):
             with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
                 client.sendall(sent)
