@@ -38,7 +38,7 @@ def _of_setting(section: Section) -> Iterator[str]:
             yield from _of_variant(own, metrics)
         else:
             best = (_best_and_worst(own, m) for m in metrics if _having(own, m))
-            yield f"{f'With {variant}' if variant else 'Without variant'}: {' '.join(best)}"
+            yield f"{f'With {variant}' if variant else 'By default'}: {' '.join(best)}"
     if len(variants) > _MOST_VARIANTS:
         yield f"{len(variants) - _MOST_VARIANTS} more are in the table."
     if any(value.above_linear for line in lines for value in line.values.values()):
