@@ -412,3 +412,22 @@ def test_bench_reads_the_baseline_before_it_runs_anything(tmp_path):
     assert (done.exit_code, "does not exist" in done.output) == (2, True)
     done = CliRunner().invoke(cli, ["bench", "--fail-below", "0.9"])
     assert (done.exit_code, "name it with --baseline" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("arguments", "--swa-full"),
+        ("environment", "GGML_VK_DISABLE_F16=1"),
+        ("draft", "ngram"),
+        ("text", "code"),
+    ],
+)
+def test_runs_that_differ_in_one_argument_pair_only_over_that(tmp_path, key, value):
+    one, other = case(2), case(2)
+    other = {**other, "parameters": {**other["parameters"], key: value}}
+    code, output = compare(tmp_path, runs(one, FAST), runs(other, SLOW))
+    assert code == 2, output
+    assert f"--over {key}" in output
+    (pair,) = as_json(tmp_path, runs(one, FAST), runs(other, SLOW), "--over", key)["pairs"]
+    assert pair["ratio"] == pytest.approx(0.8, abs=0.01)
