@@ -110,6 +110,7 @@ def test_hostile_yaml_is_one_sentence(run, text, sentence):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.repository
 def test_the_session_of_the_page_is_what_is_printed(run):
     page = Path("docs/sweeps.md").read_text()
     text, shown = re.search(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import ssl
 import subprocess
 import threading
@@ -374,6 +375,7 @@ def certified(folder, host):
     return context, files[1]
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
 def test_the_certificate_of_https_is_held_against_the_addresss_host(tmp_path, monkeypatch):
     context, certificate = certified(tmp_path, "box.test")
     made = partial(answering, tmp_path, {"/v1/models": listed("x")}, context)
