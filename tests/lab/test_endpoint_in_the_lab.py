@@ -183,6 +183,7 @@ def test_a_model_that_the_server_does_not_have_is_failed_with_those_it_has(run, 
 def test_an_address_where_nothing_listens_is_a_sentence_with_what_to_try(run, cluster):
     reason = failure_of(run(plan_for(cluster, url="http://127.0.0.1:18099")))
     assert reason.startswith("Node 'n1' gets no answer from 'http://127.0.0.1:18099' (")
+    assert "; a node of the lab sees no server of this machine, give --cluster); start" in reason
     assert reason.endswith("'curl http://127.0.0.1:18099/v1/models' there has to list its models.")
 
 

@@ -69,6 +69,7 @@ def answering(
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     run = SimpleNamespace(
+        cluster=SimpleNamespace(is_lab=False),
         head=SimpleNamespace(limit=lambda seconds: seconds, node=SimpleNamespace(name="n1")),
         case=SimpleNamespace(seed=1, parameters=more.pop("parameters", {})),
         limits=SimpleNamespace(wall_s=60, progress_s=60),

@@ -115,6 +115,8 @@ def ask(endpoint: Endpoint, path: str) -> Reply:
         words = str(error).rstrip(".") or type(error).__name__
         if isinstance(error, httpx.TimeoutException):
             words = f"nothing in {seconds:.0f} s"
+        if endpoint.run.cluster.is_lab:
+            words += "; a node of the lab sees no server of this machine, give --cluster"
         base = endpoint.base_url
         raise RunFailure(
             "failed",
