@@ -196,6 +196,16 @@ def test_copies_are_a_remedy_only_where_requests_are_served_at_once():
     assert "replicas" not in [each.kind for each in single.remedies]
 
 
+def test_replicas_on_fewer_nodes_are_a_remedy_that_crosses_no_fabric():
+    four = ok(case(4, "lan", "pipeline"), {"decode": [10.0, 10.1, 9.9]})
+    two = copy.deepcopy(ok(case(2, "lan", "pipeline"), {"decode": [20.0, 20.1, 19.9]}))
+    two["case"] |= {"parallelism": "replicas"}
+    del two["case"]["fabric"], two["case"]["transport"]
+    found = explain_records([(four, None), (record.sealed(two), None)])[0]
+    what = [each.what for one in found for each in one.remedies]
+    assert what == ["2 nodes by replicas"]
+
+
 def test_fewer_layers_on_the_slower_of_unequal_nodes_are_a_remedy():
     one = copy.deepcopy(of_frameworks(2.0))
     one["case"]["parameters"]["split"] = "auto"

@@ -112,7 +112,8 @@ def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
             return None
         if there["nodes"] == 1:
             return "one-node", "one node"
-        how = f" by {there['parallelism']} over {there['fabric']}" if changed else ""
+        over = f" over {there['fabric']}" if "fabric" in there else ""  # replicas cross none
+        how = f" by {there['parallelism']}{over}" if changed else ""
         return "fewer-nodes", f"{there['nodes']} nodes{how}"
     if len(changed) + len(parameters) != 1:
         return None
