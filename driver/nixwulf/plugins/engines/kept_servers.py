@@ -2,28 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.runtime import speculation
+from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run
 
 
-def is_named(process: OwnedProcess, run: Run, name: str) -> bool:
+@contextmanager
+def endpoint(
+    run: Run, program: str, port: int, launch: Callable[[str], OwnedProcess], version: str
+) -> Iterator[Endpoint]:
+    """The server of a case, which is launched where none goes on, and ends those of other cases.
+
+    Args:
+        run: of the case; its engine's facts get the version.
+        program: with which the names of the processes begin.
+        port: on the loopback of the head.
+        launch: starts the ranks under a name, and gives the process that serves.
+        version: the path at which it tells its version.
+    """
+    name = name_of(run, program)
+    server = _running(run, name)
+    with run.head.forwarded(f"127.0.0.1:{port}") as local:
+        if server:
+            yield Endpoint(run, local, run.model, server)
+            return
+        for process in reversed(run.owned):
+            if _is_named(process, run, program):
+                process.stop()
+        found = Endpoint(run, local, run.model, launch(name))
+        found.wait_until_healthy()
+        answer = found.get(version)
+        run.engine_facts["version"] = str(answer["version"]) if "version" in answer else ""
+        yield found
+
+
+def name_of(run: Run, program: str) -> str:
+    """Of the processes of a case's server: another split or draft is another server."""
+    draft = "draft-" if speculation.speculates(run.case.parameters) else ""
+    return f"{program}-{draft}{run.case.nodes}-{run.case.parallelism}"
+
+
+def printed(run: Run, program: str, node: Connection) -> str:
+    """What the ranks of a case's server printed on a node."""
+    name = name_of(run, program)
+    ranks = [p for p in run.owned if p.node == node.node.name and _is_named(p, run, name)]
+    return "\n".join(words for rank in ranks for words in (rank.output, rank.errors))
+
+
+def _is_named(process: OwnedProcess, run: Run, name: str) -> bool:
     """Whether a process of a run was started under a name, or one that begins with it and '-'."""
     return process.unit.startswith(f"nixwulf-{run.raw.name}-{name}-")
 
 
-def running(run: Run, name: str) -> OwnedProcess | None:
+def _running(run: Run, name: str) -> OwnedProcess | None:
     """The first process of a name that goes on: the server, where the head is asked."""
-    found = (p for p in run.owned if p.running and is_named(p, run, name))
+    found = (p for p in run.owned if p.running and _is_named(p, run, name))
     return next((p for p in found if p.node == run.head.node.name), None)
-
-
-def stop(run: Run, prefix: str) -> None:
-    """Stop all that were started under names that begin so, the last started first."""
-    for process in reversed(run.owned):
-        if is_named(process, run, prefix):
-            process.stop()
 
 
 def gpu_memory(run: Run, node: Connection, usual: float) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -150,7 +151,8 @@ class SGLang(Engine):
         if run.fabric is None:
             return None
         return nccl.transport_problem(
-            run.case.transport, {node.node.name: _log(run, node) for node in run.nodes}
+            run.case.transport,
+            {n.node.name: kept_servers.printed(run, "sglang", n) for n in run.nodes},
         )
 
     @contextmanager
@@ -159,21 +161,10 @@ class SGLang(Engine):
         with self.endpoint(run) as endpoint:
             yield Generate(endpoint, context_of(endpoint))
 
-    @contextmanager
-    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+    def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
         """The server, which goes on for the rest of the run."""
-        name = _server_name(run)
-        server = kept_servers.running(run, name)
-        with run.head.forwarded(f"127.0.0.1:{_PORT}") as local:
-            if server:
-                yield Endpoint(run, local, run.model, server)
-                return
-            kept_servers.stop(run, "sglang")
-            endpoint = Endpoint(run, local, run.model, self.launch(run, name))
-            endpoint.wait_until_healthy()
-            found = endpoint.get("/get_server_info")
-            run.engine_facts["version"] = str(found["version"]) if "version" in found else ""
-            yield endpoint
+        launch = partial(self.launch, run)
+        return kept_servers.endpoint(run, "sglang", _PORT, launch, "/get_server_info")
 
     def launch(self, run: Run, name: str) -> OwnedProcess:
         """Start the ranks of the other nodes, then that of the head, which serves."""
@@ -242,16 +233,3 @@ def _rank(run: Run, rank: int) -> list[str]:
         "--dist-init-addr",
         meeting,
     ]
-
-
-def _server_name(run: Run) -> str:
-    draft = "draft-" if speculation.speculates(run.case.parameters) else ""
-    return f"sglang-{draft}{run.case.nodes}-{run.case.parallelism}"
-
-
-def _log(run: Run, node: Connection) -> str:
-    """What a node's rank printed."""
-    name = _server_name(run)
-    owned = [p for p in run.owned if p.node == node.node.name]
-    ranks = [p for p in owned if kept_servers.is_named(p, run, name)]
-    return "\n".join(words for rank in ranks for words in (rank.output, rank.errors))

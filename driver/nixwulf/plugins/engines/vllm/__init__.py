@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -199,21 +200,10 @@ class Vllm(Engine):
                 room = 0
             yield endpoint.completions(room, **_WANTED)
 
-    @contextmanager
-    def endpoint(self, run: Run) -> Iterator[Endpoint]:
+    def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
         """The server, which goes on for the rest of the run."""
-        name = _server_name(run)
-        server = kept_servers.running(run, name)
-        with run.head.forwarded(base_url(run).removeprefix("http://")) as local:
-            if server:
-                yield Endpoint(run, local, run.model, server)
-                return
-            kept_servers.stop(run, "vllm")
-            endpoint = Endpoint(run, local, run.model, self.launch(run, name))
-            endpoint.wait_until_healthy()
-            found = endpoint.get("/version")
-            run.engine_facts["version"] = str(found["version"]) if "version" in found else ""
-            yield endpoint
+        launch = partial(self.launch, run)
+        return kept_servers.endpoint(run, "vllm", _PORT, launch, "/version")
 
     def launch(self, run: Run, name: str) -> OwnedProcess:
         """Start the ranks of the other nodes where Ray does not, then the server on the head."""
@@ -309,19 +299,11 @@ def _rank(run: Run, rank: int) -> list[str]:
     return ["--nnodes", str(run.case.nodes), "--node-rank", str(rank), *meeting]
 
 
-def _server_name(run: Run) -> str:
-    draft = "draft-" if speculation.speculates(run.case.parameters) else ""
-    return f"vllm-{draft}{run.case.nodes}-{run.case.parallelism}"
-
-
 def _log(run: Run, node: Connection) -> str:
     """What a node's ranks printed; Ray brings the workers' lines to the head, with addresses."""
     by_ray = run.case.parameters["executor"] == "ray"
     source = run.head if by_ray else node
-    name = _server_name(run)
-    owned = [p for p in run.owned if p.node == source.node.name]
-    ranks = [p for p in owned if kept_servers.is_named(p, run, name)]
-    text = "\n".join(words for rank in ranks for words in (rank.output, rank.errors))
+    text = kept_servers.printed(run, "vllm", source)
     return (
         ray.lines_of(text, None if node is run.head else run.meeting_address(node))
         if by_ray
