@@ -152,7 +152,7 @@ def _keys(cases: Iterable[Case]) -> frozenset[str]:
 
 def _parameters(case: Case) -> dict[str, Any]:
     """Of a case, with those that it lacks because they are the default."""
-    return _left_out(_known_parameters(case.benchmark, case.engine, "")) | case.parameters
+    return _left_out(known_parameters(case.benchmark, case.engine, "")) | case.parameters
 
 
 def _left_out(known: Mapping[str, Parameter]) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
                 else block.get("engine", [engines.DEFAULT])
             )
         ]
-        known = [_known_parameters(name, engine, sweep.source) for name, engine in pairs]
+        known = [known_parameters(name, engine, sweep.source) for name, engine in pairs]
         given = block.get("parameters", {})
         _check_parameters(given, known, sweep.source)
         for (name, engine), own in zip(pairs, known, strict=True):
@@ -346,7 +346,7 @@ def _of_machines(benchmark: str, block: dict[str, Any], source: str) -> bool:
     return False
 
 
-def _known_parameters(benchmark: str, engine: str | None, source: str) -> dict[str, Parameter]:
+def known_parameters(benchmark: str, engine: str | None, source: str) -> dict[str, Parameter]:
     """The parameters of a benchmark and of the engine that it measures; no two have one name."""
     found = benchmarks.find(benchmark, source)
     others: Mapping[str, Parameter] = {}

@@ -60,11 +60,7 @@ class Completions:
         # Names are those of vLLM, then of llama-server.
         request = {"model": self.request["model"], "prompt": text, "content": text}
         request |= {"add_special_tokens": beginning, "add_special": beginning}
-        answer = self.post("/tokenize", request)
-        found = answer.get("tokens") if isinstance(answer, dict) else None
-        if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
-            raise _without_tokens(answer)
-        return found
+        return tokens_of(self.post("/tokenize", request))
 
     def forced(self, before: Sequence[int], token: int) -> Position:
         """What the server gives for a token after others, whose logarithm is in the top too.
@@ -95,7 +91,7 @@ class Completions:
             for one in part["top_logprobs"]:
                 own.setdefault(_id(one), _logarithm(one["logprob"]))
         except (KeyError, IndexError, TypeError, ValueError, OverflowError):
-            raise _without_tokens(answer) from None
+            raise without_tokens(answer) from None
         if next(iter(own)) != token:
             raise RunFailure("unsupported", "This build of llama-server takes no 'logit_bias'.")
         return Position(token, own)
@@ -118,9 +114,9 @@ class Completions:
                 int(number): _logarithm(one["logprob"]) for number, one in last.items()
             }
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
-            raise _without_tokens(answer) from None
+            raise without_tokens(answer) from None
         if token not in top:
-            raise _without_tokens(answer)
+            raise without_tokens(answer)
         return Position(token, top)
 
     def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
@@ -142,11 +138,7 @@ class Completions:
         answer = positions(found)
         if not self.context:
             return _up_to_a_tie(answer)
-        if len(answer) != count:
-            raise RunFailure(
-                "failed", f"The server was asked for {count} tokens and gave {len(answer)}."
-            )
-        return answer
+        return whole(answer, count)
 
     def _up_to_a_character(self, found: Any, count: int) -> Answer | None:
         """Of llama-server, which leaves out a token that ends within a character, as of an emoji.
@@ -174,6 +166,23 @@ class Completions:
         return str(own).strip() == text.strip()
 
 
+def whole(answer: Answer, count: int) -> Answer:
+    """An answer that has as many tokens as were asked for; raises RunFailure for another."""
+    if len(answer) != count:
+        raise RunFailure(
+            "failed", f"The server was asked for {count} tokens and gave {len(answer)}."
+        )
+    return answer
+
+
+def tokens_of(answer: Any) -> list[int]:
+    """The numbers of tokens that a server answers to /tokenize; raises RunFailure without them."""
+    found = answer.get("tokens") if isinstance(answer, dict) else None
+    if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
+        raise without_tokens(answer)
+    return found
+
+
 def positions(answer: Any) -> Answer:
     """The tokens of a completion: their numbers, or their texts from servers that have no numbers.
 
@@ -197,9 +206,9 @@ def positions(answer: Any) -> Answer:
             ]
             found = tuple(Position(*pair) for pair in zip(tokens, tops, strict=True))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
-        raise _without_tokens(answer) from None
+        raise without_tokens(answer) from None
     if not found:
-        raise _without_tokens(answer)
+        raise without_tokens(answer)
     return found
 
 
@@ -244,5 +253,6 @@ def _number(token: Any) -> Token:
     return token if isinstance(token, int) else str(token)
 
 
-def _without_tokens(answer: Any) -> RunFailure:
+def without_tokens(answer: Any) -> RunFailure:
+    """Why an answer is of no use, with its beginning."""
     return RunFailure("failed", f"The server gave no tokens: {json.dumps(answer)[:200]}.")

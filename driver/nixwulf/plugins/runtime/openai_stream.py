@@ -23,7 +23,7 @@ _DONE = "[DONE]"
 # https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 _IGNORED = (":", "event:", "id:", "retry:")
 # Where chat servers put text: vLLM and llama-server have more than one name for thoughts.
-_DELTA_TEXTS = ("content", "reasoning_content", "reasoning")
+MESSAGE_TEXTS = ("content", "reasoning_content", "reasoning")
 _QUOTED = 200
 _LINE_LIMIT = 1 << 20
 _HEADERS = {
@@ -122,7 +122,13 @@ def other_model(asked: str, answer: Mapping[str, Any]) -> str | None:
 
 
 def body(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> dict[str, Any]:
-    """A greedy request for a stream with usage at its end.
+    """A greedy request for a stream with usage at its end; as of `unstreamed`."""
+    whole = unstreamed(api, model, prompt, n_gen, seed)
+    return {**whole, "stream": True, "stream_options": {"include_usage": True}}
+
+
+def unstreamed(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> dict[str, Any]:
+    """A greedy request for an answer as a whole.
 
     Args:
         api: of PATHS.
@@ -138,8 +144,6 @@ def body(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> dict[s
         "max_tokens": n_gen,
         "temperature": 0,
         "seed": seed,
-        "stream": True,
-        "stream_options": {"include_usage": True},
     }
 
 
@@ -300,7 +304,7 @@ class StreamReader:
         self._model = str(event.get("model") or self._model)
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}
-            if choice.get("text") or any(delta.get(name) for name in _DELTA_TEXTS):
+            if choice.get("text") or any(delta.get(name) for name in MESSAGE_TEXTS):
                 self.came.append(moment)
                 self._texts.append(str(choice.get("text") or delta.get("content") or ""))
             self._finish = str(choice.get("finish_reason") or self._finish)

@@ -17,6 +17,7 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.results.publish.secrets import SECRET_NAME
+from nixwulf.sweep.plan import known_parameters
 from nixwulf.sweep.recipes import drafting
 from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
@@ -56,7 +57,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     source = f"{source}: line {start.line}" if start.line else source
     line, words = require(start.words, source)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
-    parameters = {**benchmark.parameters, **engine.parameters, **speculation.PARAMETERS}
+    parameters = known_parameters(benchmark.name, engine.name, source)
     found = _read(line, words, engine, parameters, source)
     values = {key: list(given) for key, given in found.values.items()}
     nodes, parallelism = _split(found, engine, source)

@@ -14,7 +14,7 @@ from typing import Any
 from nixwulf.plugins.engines.endpoint import server
 from nixwulf.plugins.runtime.logprobs import TOP, Answer, Completer, Position, Prompt, Token
 from nixwulf.plugins.runtime.openai import GREEDY, Declined, Endpoint
-from nixwulf.plugins.runtime.openai_stream import PATHS
+from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS, PATHS, unstreamed
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _CHAT = "chat"
@@ -25,7 +25,6 @@ _WANTED: Mapping[str, Mapping[str, Any]] = {
 }
 # Of vLLM: tokens by their numbers, in the answer and in the lists of the likeliest.
 _NUMBERED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
-_TEXTS = ("content", "reasoning_content", "reasoning")
 _NO_SUCH_KEY = (400, 422, 501)
 _KEY_WANTED = (401, 403)
 _NO_SUCH_PATH = (404, 405)
@@ -52,15 +51,8 @@ class TextAnswers:
         """Its tokens by their texts; None where it is to begin with some."""
         if given:
             return None
-        asked = {"messages": [{"role": "user", "content": prompt}]}
-        request = {
-            "model": self.endpoint.model,
-            "temperature": 0,
-            "seed": self.endpoint.run.case.seed,
-            **(asked if self.api == _CHAT else {"prompt": prompt}),
-            "max_tokens": count,
-            **self.wanted,
-        }
+        own = (self.endpoint.model, str(prompt), count, self.endpoint.run.case.seed)
+        request = {**unstreamed(self.api, *own), **self.wanted}
         return positions(self.endpoint.post(PATHS[self.api], request))
 
 
@@ -101,7 +93,7 @@ def _tokens(logprobs: Any) -> Answer:
 
 def _words(choice: Mapping[str, Any]) -> Answer:
     message = choice.get("message") or {}
-    texts = (choice.get("text"), *(message.get(name) for name in _TEXTS))
+    texts = (choice.get("text"), *(message.get(name) for name in MESSAGE_TEXTS))
     text = next((one for one in texts if isinstance(one, str) and one), "")
     return tuple(Position(word, {}) for word in re.findall(r"\s*\S+", text))
 

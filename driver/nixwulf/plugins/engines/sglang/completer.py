@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.plugins.runtime.logprobs import TOP, Answer, Position, Prompt, Token, text_of
 from nixwulf.plugins.runtime.openai import GREEDY, Endpoint
-from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.plugins.runtime.openai_completions import tokens_of, whole, without_tokens
 
 # Characters of a text that has at least so many tokens.
 _CHARACTERS = 8
@@ -37,19 +36,11 @@ class Generate:
             "return_logprob": True,
             "top_logprobs_num": TOP,
         }
-        answer = positions(self.endpoint.post("/generate", request))
-        if len(answer) != count:
-            raise RunFailure(
-                "failed", f"The server was asked for {count} tokens and gave {len(answer)}."
-            )
-        return answer
+        return whole(positions(self.endpoint.post("/generate", request)), count)
 
     def _tokens(self, text: str) -> list[int]:
-        answer = self.endpoint.post("/tokenize", {"model": self.endpoint.model, "prompt": text})
-        found = answer.get("tokens") if isinstance(answer, dict) else None
-        if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
-            raise _without_tokens(answer)
-        return found
+        request = {"model": self.endpoint.model, "prompt": text}
+        return tokens_of(self.endpoint.post("/tokenize", request))
 
 
 def context_of(endpoint: Endpoint) -> int:
@@ -58,7 +49,7 @@ def context_of(endpoint: Endpoint) -> int:
     try:
         return int(answer["max_model_len"])
     except (KeyError, TypeError, ValueError):
-        raise _without_tokens(answer) from None
+        raise without_tokens(answer) from None
 
 
 def positions(answer: Any) -> Answer:
@@ -77,11 +68,7 @@ def positions(answer: Any) -> Answer:
             for one, top in zip(tokens, tops, strict=True)
         )
     except (KeyError, IndexError, TypeError, ValueError, OverflowError):
-        raise _without_tokens(answer) from None
+        raise without_tokens(answer) from None
     if not given:
-        raise _without_tokens(answer)
+        raise without_tokens(answer)
     return given
-
-
-def _without_tokens(answer: Any) -> RunFailure:
-    return RunFailure("failed", f"The server gave no tokens: {json.dumps(answer)[:200]}.")
