@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -159,11 +159,11 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
     if case.warm_up:
         await load.send(counting, slots, slots, min(n_gen, WARM_UP_TOKENS))
     passes = []
-    for _ in range(case.samples):
+    for index in range(case.samples):
         sending = load.send(counting, values["requests"], slots, n_gen)
         one, drafted = await speculation.counted(values, servers, sending, lambda sent: sent)
         passes.append(replace(one, drafted=drafted))
-        _keep(run, passes)
+        keep(run, ({"pass": index, **document} for document in one.documents()))
     drafts = speculation.drafts(values, passes)
     run.warnings += warnings(passes, n_prompt, n_gen, counting, depth, drafts=drafts)
     known = {**values, "ignore_eos": bool(load.extra)}
@@ -261,15 +261,11 @@ def _has_depth(answer: Answer, depth: int, counting: Counting) -> bool:
     return missing <= counting.own + max(CACHE_BLOCK, _CACHED_SHARE / 2 * depth)
 
 
-def _keep(run: Run, passes: Sequence[Pass]) -> None:
-    """Every answer as a line of a file, from which each number can be computed again."""
-    lines = [
-        json.dumps({"pass": index, **document})
-        for index, one in enumerate(passes)
-        for document in one.documents()
-    ]
+def keep(run: Run, documents: Iterable[Mapping[str, Any]]) -> None:
+    """Each answer of a pass as a line more of a file, from which all numbers can be had again."""
     run.raw.mkdir(parents=True, exist_ok=True)
-    (run.raw / "answers.jsonl").write_text("\n".join(lines) + "\n")
+    with (run.raw / "answers.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(document)}\n" for document in documents)
 
 
 def metrics(

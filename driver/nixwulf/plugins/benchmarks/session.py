@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain, cycle, islice, pairwise
@@ -23,6 +22,7 @@ from nixwulf.plugins.benchmarks.serve import (
     busy_client,
     came_in_bulk,
     is_whole,
+    keep,
 )
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, Content
@@ -153,6 +153,12 @@ class Conversations:
     client_seconds: float
     drafted: Drafted | None = None
 
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Each answer as a line of the raw file, with its session and turn."""
+        for session, answers in enumerate(self.answers):
+            for turn, answer in enumerate(answers, 1):
+                yield {"session": session, "turn": turn, **answer.document()}
+
     @property
     def whole(self) -> Pass:
         """All of it, as of one load."""
@@ -173,11 +179,11 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
         short = replace(script, turns=1, n_gen=min(script.n_gen, WARM_UP_TOKENS))
         await _converse(load, counting, short, sessions)
     passes = []
-    for _ in range(case.samples):
+    for index in range(case.samples):
         sending = _converse(load, counting, script, sessions)
         one, drafted = await speculation.counted(values, servers, sending, lambda sent: sent.whole)
         passes.append(replace(one, drafted=drafted))
-        _keep(run, passes)
+        keep(run, ({"pass": index, **document} for document in one.documents()))
     wholes = [one.whole for one in passes]
     drafts = speculation.drafts(values, wholes)
     run.warnings += warnings(passes, script, counting, drafts=drafts)
@@ -216,18 +222,6 @@ async def _session(load: Load, lines: Lines, n_gen: int) -> tuple[Answer, ...]:
         prompt = lines.prompt(load.api, [answer.text for answer in found])
         found.append(await load.ask(0, prompt, n_gen))
     return tuple(found)
-
-
-def _keep(run: Run, passes: Sequence[Conversations]) -> None:
-    """Every answer as a line of a file, from which each number can be computed again."""
-    lines = [
-        json.dumps({"pass": index, "session": session, "turn": turn, **answer.document()})
-        for index, one in enumerate(passes)
-        for session, answers in enumerate(one.answers)
-        for turn, answer in enumerate(answers, 1)
-    ]
-    run.raw.mkdir(parents=True, exist_ok=True)
-    (run.raw / "answers.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def conditions(
