@@ -1,6 +1,5 @@
 """Recipes: what each flag becomes, what is left out with its reason, and what is refused."""
 
-import re
 import shlex
 import textwrap
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from nixwulf.core.errors import InputError
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.sweep.recipes.as_sweep import left_out, read_recipes, sweep_text
+from nixwulf.sweep.recipes.as_sweep import read_recipes, sweep_text
 from nixwulf.sweep.recipes.command_lines import tables
 from nixwulf.sweep.recipes.shell import ShellError, commands
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -41,46 +40,6 @@ def judged(path):
         return parse_sweep(yaml.safe_load(found), str(path))
     assert len(sentence.splitlines()) == 1
     return None
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    """A file of a recipe."""
-
-    def write(text, name="recipe.txt"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return write
-
-
-@pytest.fixture
-def imported(recipe):
-    """The block of the sweep of a text, and what it leaves out, as 'what: why'."""
-
-    def read(text, name="recipe.txt", model=""):
-        recipes = read_recipes(recipe(text, name), model)
-        document = yaml.safe_load(sweep_text(recipes, "mine", "recipe.txt"))
-        return document, [f"{one.what}: {one.why}" for one in left_out(recipes)]
-
-    return read
-
-
-@pytest.fixture
-def refused(recipe):
-    """The one sentence with which a text is refused, without the name of its file."""
-
-    def read(text, name="recipe.txt"):
-        path = recipe(text, name)
-        with pytest.raises(InputError) as refusal:
-            sweep_text(read_recipes(path), "mine", str(path))
-        sentence = refusal.value.format_message()
-        assert sentence.startswith(str(path))
-        assert len(sentence.splitlines()) == 1
-        return sentence.removeprefix(f"{path}: ")
-
-    return read
 
 
 @pytest.mark.parametrize(
@@ -349,50 +308,6 @@ def test_a_value_that_grows_without_end_is_refused(refused):
 def test_an_engine_that_this_version_lacks_is_a_sentence(refused, monkeypatch):
     monkeypatch.setattr(engines, "all_engines", lambda: {"other": None})
     assert refused("vllm serve org/a") == "line 1: unknown engine 'vllm'; known: other."
-
-
-@pytest.mark.parametrize(
-    ("words", "drafts", "named"),
-    [
-        ('{"method": "ngram", "num_speculative_tokens": 5}', {"draft": ["ngram"]}, []),
-        ('{"method": "deepseek_mtp", "num_speculative_tokens": 2}', {"draft": ["mtp"]}, []),
-        ('{"method": "eagle3", "model": "org/head"}', {"draft": ["head"]}, []),
-        (
-            '{"method": "ngram", "prompt_lookup_max": 4}',
-            {"draft": ["ngram"]},
-            ["prompt_lookup_max 4 of --speculative-config: the parameter draft has no such option"],
-        ),
-        (
-            '{"method": "suffix", "num_speculative_tokens": 5}',
-            {},
-            [
-                '--speculative-config \'{"method": "suffix", "num_speculative_tokens": 5}\': '
-                'the parameter draft has no such method, "suffix"'
-            ],
-        ),
-        ("[1]", {}, ["--speculative-config: its value is no JSON object"]),
-    ],
-)
-def test_drafts_of_a_servers_configuration_are_parameters(imported, words, drafts, named):
-    # no output: a command
-    document, said = imported(f"vllm serve org/model --speculative-config '{words}'")
-    given = document["matrix"]["parameters"]
-    tokens = re.findall(r"num_speculative_tokens\": (\d)", words) if drafts else []
-    assert {key: given[key] for key in given.keys() & {"draft"}} == drafts
-    assert given.get("draft_tokens", []) == [int(one) for one in tokens]
-    assert [one for one in said if "draft" in one or "speculative" in one] == named
-    if drafts == {"draft": ["head"]}:
-        assert document["models"]["head"] == {"id": "org/head"}
-
-
-def test_drafts_of_llama_server_are_parameters_and_tokens_of_none_are_named(imported):
-    # no output: a command
-    document, _ = imported("llama-server -m /a.gguf -md /d.gguf --draft-max 8")
-    assert document["matrix"]["parameters"] == {"draft": ["/d.gguf"], "draft_tokens": [8]}
-    # no output: a command
-    document, named = imported("llama-server -m /a.gguf --draft-max 8")
-    assert "parameters" not in document["matrix"]
-    assert named == ["8 tokens of a draft: it has no draft that the parameter draft has"]
 
 
 def test_each_table_names_parameters_that_are_there_and_no_flag_twice():
