@@ -136,10 +136,8 @@ def _report(
     """Report on what was measured; gives the exit code.
 
     Args:
-        folder: of the run.
         stopped: what ended the sweep early.
         compared: compares the run with its baseline, if it has one.
-        limit: of --fail-below.
 
     Raises:
         NixwulfError: the report cannot be written.
@@ -207,7 +205,6 @@ def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Co
 
     Args:
         baseline: a run folder, or a query of the plan's own cases, which are run in turn.
-        plan: of the run.
     """
     from nixwulf.core.query import is_query
     from nixwulf.results.compare.comparison import compare

@@ -38,10 +38,8 @@ class RenamedOption(click.Option):
         """Declare it.
 
         Args:
-            arguments: as those of click.Option.
             earlier: spellings that a user may still type.
             means: the value that they stand for, where they were flags; None: they take a value.
-            attributes: as those of click.Option.
         """
         super().__init__(*arguments, **attributes)
         self.earlier, self.means = list(earlier), means
@@ -151,10 +149,6 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
 
 def confirm(question: str, option: str) -> None:
     """Ask before something is lost.
-
-    Args:
-        question: that yes answers.
-        option: what says yes beforehand.
 
     Raises:
         InputError: nobody is there to answer.

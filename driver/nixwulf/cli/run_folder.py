@@ -19,7 +19,6 @@ def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
     """The folder of a run, for this driver alone while the block lasts.
 
     Args:
-        folder: of the run.
         new: the plan of a run that begins, which is saved there; None of one that goes on.
 
     Raises:

@@ -232,10 +232,8 @@ def _new_run(folder: Path, plan: Plan, state: SearchState) -> Iterator[None]:
     """The folder of a new run, for this driver alone.
 
     Args:
-        folder: of the run.
         plan: is saved there, and taken out again where nothing was measured: a folder with one is a
             run, to be gone on with by its name.
-        state: of the search.
 
     Raises:
         InputError: the folder is not new, or another driver has it.

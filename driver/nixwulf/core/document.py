@@ -151,9 +151,7 @@ def say(
     """Print a paragraph: a terminal breaks it between words, in a pipe or a file it is a line.
 
     Args:
-        console: where to.
         text: without control characters, unless it is a Text.
-        style: of rich, for a string.
         indent: columns.
         whole: also one line on a terminal, such as one with a link, or to copy.
     """

@@ -46,8 +46,6 @@ def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") ->
     Args:
         name_or_path: a path, or one below the folder without its suffix, such as 'smoke' or
             'lab/demo'.
-        folder: such as 'sweeps'.
-        suffix: such as '.yaml'.
         writer: the command that writes such a file, up to the file's path.
 
     Raises:

@@ -156,10 +156,6 @@ class Pool(ThreadPoolExecutor):
 def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     """Start a child; one of another thread than the main one ends when the driver is interrupted.
 
-    Args:
-        command: its command line.
-        **options: of subprocess.Popen.
-
     Raises:
         KeyboardInterrupt: the driver was interrupted.
     """
@@ -173,9 +169,7 @@ def run(
     """Run a program in a session of its own, all of which ends when the driver is interrupted.
 
     Args:
-        command: its command line.
         timeout: seconds that it may take, None for any.
-        **options: of subprocess.Popen.
 
     Raises:
         KeyboardInterrupt: the driver was interrupted.

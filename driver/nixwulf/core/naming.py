@@ -13,9 +13,7 @@ def slug(text: str, longest: int, also: str = "") -> str:
     """Lower case letters, digits and what is also kept, with '-' for all else; perhaps empty.
 
     Args:
-        text: any.
         longest: characters of the result at the most.
-        also: characters that are kept.
     """
     words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
     return words[:longest].strip(f"-{also}")

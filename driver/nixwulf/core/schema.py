@@ -86,7 +86,6 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
 
     Args:
         document: of YAML, TOML or JSON.
-        kind: which schema.
         tolerant: it may have keys that the schema does not know, and other values of its lists.
     """
     errors = islice(_validator(kind, tolerant).iter_errors(document), _MOST_PROBLEMS)
@@ -98,7 +97,6 @@ def check(document: Any, kind: Kind, source: str) -> None:
 
     Args:
         document: of YAML, TOML or JSON.
-        kind: which schema.
         source: its file, for the message.
 
     Raises:
@@ -111,8 +109,6 @@ def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool)
     """As check, but fast for a valid document that came from JSON.
 
     Args:
-        document: of JSON.
-        kind: which schema.
         source: its file, for the message.
         tolerant: it may have keys that the schema does not know, and other values of its lists.
 

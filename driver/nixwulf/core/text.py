@@ -37,7 +37,6 @@ def format_interval(value: float, low: float, high: float) -> str:
     Args:
         value: in any unit.
         low: the lower end of the interval, in the same unit.
-        high: the upper end.
     """
     texts = map(format_significant, (low, high))
     return f"~{format_significant(value)} ({' to '.join(texts)})"
@@ -105,7 +104,6 @@ def case_name(nodes: int, parallelism: str, link: str) -> str:
     """How a case differs from the others of its setting: '2 nodes, tensor, lan', or 'one node'.
 
     Args:
-        nodes: how many.
         parallelism: such as 'tensor', empty for none.
         link: the fabric and the transport, empty for none.
     """

@@ -41,7 +41,6 @@ def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str 
 
     Args:
         ends: each node's ends, by the node at the other end; each address is in `subnet`.
-        subnet: that of the fabric.
         prefix: length of the prefix of each cable's own subnet.
     """
     if prefix <= subnet.prefixlen:
@@ -93,9 +92,7 @@ def cable_all(names: Sequence[str], subnet: ipaddress.IPv4Network, prefix: int) 
     """A cable between each two nodes, on interfaces cable-NODE; None where the subnet is too small.
 
     Args:
-        names: the nodes.
         subnet: what the cables' own subnets are taken from.
-        prefix: length of their prefixes.
     """
     ends: dict[str, dict[str, Attachment]] = {name: {} for name in names}
     own_subnets = subnet.subnets(new_prefix=prefix) if prefix > subnet.prefixlen else iter(())

@@ -133,8 +133,6 @@ def place(
     """Bring a model to nodes unless one of the same name and size is there.
 
     Args:
-        model: what the sweep names.
-        nodes: where to, the head first.
         make: gives the file or folder of random weights, as the engine reads them.
         copy: copies a file to a path of a node; after it no node is asked anything.
 

@@ -157,7 +157,6 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
 
     Args:
         name: of the quantization, such as 'Q4_K_M'.
-        model: the facts of the model.
         size_gib: of all of its files, 0 where it is not known.
 
     Raises:

@@ -270,7 +270,6 @@ def positive(what: str, value: float, unit: str) -> None:
 
     Args:
         what: the number's name, for the message.
-        value: the number.
         unit: what it is a number of, for the message.
     """
     if not (isfinite(value) and value > 0):

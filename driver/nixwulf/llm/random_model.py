@@ -267,8 +267,6 @@ def cached(name: str, model: RandomModel, write: Callable[[RandomModel, Path], N
 
     Args:
         name: of the file or folder.
-        model: the weights.
-        write: writes them to a path.
     """
     path = cache_dir() / "models" / name
     if not path.exists():

@@ -50,7 +50,6 @@ def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstByte
 
     Args:
         paths: all *.safetensors of the folder.
-        config: its config.json.
         first_bytes: reads so many bytes of a path.
 
     Raises:

@@ -72,7 +72,6 @@ class Toolbox:
         """podman's command line for a program in a container.
 
         Args:
-            name: of the container.
             argv: the program and its arguments.
             environment: names of variables that it gets as podman has them: an argv is public.
             folder: of the run, for sockets and results, which the driver reads.
@@ -144,7 +143,6 @@ def resolve(name: str, source: str, cluster: str) -> str:
     Args:
         name: of the lock file that is shipped, IMAGE:TAG or IMAGE@sha256:DIGEST.
         source: what named it, for the message.
-        cluster: the cluster file.
 
     Raises:
         InputError: it is unknown, or a tag that is held to no digest yet.
@@ -165,8 +163,6 @@ def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> T
     """An image on a node, in one round trip.
 
     Args:
-        node: where it has to be.
-        image: its name with its digest.
         model: the path of a model on the node, or a name on Hugging Face.
         programs: names of programs to look for in the image.
 

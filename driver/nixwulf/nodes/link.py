@@ -83,9 +83,6 @@ def round_trips(
     """Round trips of packets of 64 bytes.
 
     Args:
-        source: the node that sends them.
-        address: where to, on a fabric.
-        count: how many packets.
         system: of the source, 'Linux' or 'Darwin'.
 
     Returns:
@@ -104,8 +101,6 @@ def ping_arguments(address: str, count: int, size: int, system: str) -> list[str
     """A ping as fast as a user may.
 
     Args:
-        address: where to.
-        count: how many packets.
         size: bytes of each, with its ICMP header.
         system: 'Linux' or 'Darwin'.
     """
@@ -125,8 +120,6 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
     """What one TCP stream carries between two nodes.
 
     Args:
-        source: the node that sends.
-        target: the node that receives.
         fabric: both are on it; its speed sets how much is sent.
         folder: where the output of iperf3's server goes.
 

@@ -94,7 +94,6 @@ class OwnedProcess:
         """Start a program on a node; its output goes to FOLDER/<name>.stdout and .stderr.
 
         Args:
-            connection: the node.
             name: of the process; together with the folder's it names it on the node.
             argv: the program and its arguments; a word $NAME is the value of that variable of
                 ENVIRONMENT, so that a secret is in no record.

@@ -186,7 +186,6 @@ class Connection:
         """The output of a POSIX shell script.
 
         Args:
-            text: the script.
             *arguments: arrive as $1, $2, ...
             timeout_s: seconds that it may take.
 
@@ -404,7 +403,6 @@ def run_all(
     """Run a command on nodes at the same time.
 
     Args:
-        nodes: where to.
         command: the program and its arguments.
         timeout_s: seconds that all of them together may take.
 

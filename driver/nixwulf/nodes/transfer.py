@@ -41,9 +41,6 @@ def put(
     It ends at the connection's deadline, if it has one, and where nothing moves.
 
     Args:
-        node: where to.
-        local: the file.
-        remote: its path there.
         observer: called with how many bytes of how many have been sent, when there are more.
 
     Raises:
@@ -75,7 +72,6 @@ def run_long(
     It ends at the connection's deadline, if it has one, and where it reports nothing more.
 
     Args:
-        node: where it runs.
         command: the program and its arguments.
         observer: called with its last line, when there is another.
 

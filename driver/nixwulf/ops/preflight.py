@@ -63,7 +63,6 @@ def preflight(
     """Hold gates against the nodes that answer.
 
     Args:
-        cluster: the cluster of the nodes.
         connections: to the nodes, by name.
         waived: names of gates that may refuse.
         gates: names of those to hold, None for all.

@@ -174,8 +174,6 @@ def metrics(
     and received, KiB of the root a generated token.
 
     Args:
-        results: at least one.
-        nodes: how many took part.
         windows: when each predicted, seconds.
         state: warm, cold, or None where it is not known.
     """

@@ -113,7 +113,6 @@ def metrics(
     """Gflop/s and seconds; a problem that was solved several times has as many samples.
 
     Args:
-        solved: at least one.
         program: xhpl or hpcc, None where it is not known.
         state: warm, cold, or None where it is not known.
     """

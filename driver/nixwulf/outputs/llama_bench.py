@@ -203,7 +203,6 @@ def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None)
     """The speed of a row.
 
     Args:
-        row: a result.
         shown: the settings that are conditions, by their keys in JSON; None: all that it has.
         state: warm, cold, or None where it is not known.
     """

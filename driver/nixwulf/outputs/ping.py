@@ -80,7 +80,6 @@ def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = 
     """Round trips as a distribution.
 
     Args:
-        replies: with at least one sample.
         conditions: bytes of a packet with its ICMP header, and who answered.
         state: warm, cold, or None where it is not known.
     """

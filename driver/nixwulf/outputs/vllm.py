@@ -123,8 +123,6 @@ def served(
     """The client of any server: only its own backend's name shows that the server is its own.
 
     Args:
-        found: the result.
-        benchmark: as records name it.
         tool: the program, for a sentence.
         engines: those that it has backends for by their names.
     """

@@ -95,8 +95,6 @@ def doubt(
     Args:
         parts: the predicted time by part, s.
         known: constants with their deviations.
-        model: facts of the model.
-        strategy: how it is run.
         metric: decode, prompt or serve.
     """
     whole = sum(parts.values())
@@ -115,7 +113,6 @@ def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
     """Deviation of the logarithm of the weights read, for a batch may prefer the same experts.
 
     Args:
-        model: facts of the model.
         strategy: how it is run; its batch counts.
         metric: decode, prompt or serve.
     """
@@ -141,8 +138,6 @@ def total(
 
     Args:
         platforms: facts of each node, the head first.
-        model: facts of the model.
-        strategy: how it is run.
         fabric: the link between the nodes; None on one node.
         metric: decode, prompt or serve.
 

@@ -99,11 +99,8 @@ def forward(
 
     Args:
         platforms: facts of each node, the head first.
-        model: facts of the model.
         fabric: the link between the nodes; None on one node.
-        strategy: how the model is run.
         tokens: in the pass.
-        sequences: that they belong to.
         depth: tokens in the cache of each sequence.
         prompt: whether they are a chunk of a prompt: weights are read while others are multiplied.
     """
@@ -170,9 +167,7 @@ def decode_step(
 
     Args:
         platforms: facts of each node, the head first.
-        model: facts of the model.
         fabric: the link between the nodes; None on one node.
-        strategy: how the model is run.
     """
     depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
     checked = strategy.batch * (1 + strategy.drafts)
@@ -207,9 +202,7 @@ def prompt_pass(
 
     Args:
         platforms: facts of each node, the head first.
-        model: facts of the model.
         fabric: the link between the nodes; None on one node.
-        strategy: how the model is run.
     """
     tokens = strategy.n_prompt * strategy.batch
     chunk = strategy.chunk or performance(strategy.engine).prompt_chunk
@@ -311,8 +304,6 @@ def hops(strategy: Strategy, nodes: int, servers: int) -> int:
     two and four servers in the lab 1.95 and 3.95 round trips a token were counted.
 
     Args:
-        strategy: how the model is run.
-        nodes: how many.
         servers: nodes that the client reaches by RPC, all but one that computes beside it.
     """
     return servers if _is_rpc(strategy) else nodes - 1
@@ -322,8 +313,6 @@ def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, fl
     """Seconds of latency and of transfer for a hand-over: there and back, or on.
 
     Args:
-        strategy: how the model is run.
-        fabric: the link that it crosses.
         size: bytes.
     """
     trips = 1.0 if _is_rpc(strategy) else 0.5
@@ -337,8 +326,6 @@ def handled(strategy: Strategy, nodes: int, servers: int) -> float:
     fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
 
     Args:
-        strategy: how the model is run.
-        nodes: how many.
         servers: nodes that the client reaches by RPC, all but one that computes beside it.
     """
     return log2(nodes) * servers if _is_rpc(strategy) else 1.0
@@ -359,8 +346,6 @@ def exchange(
     client, in as many round trips as it handles.
 
     Args:
-        strategy: how the model is run.
-        nodes: how many.
         servers: nodes that the client reaches by RPC, all but one that computes beside it.
         fabric: the link between the nodes.
         size: of what is summed, bytes.

@@ -133,7 +133,6 @@ def entry(style: int | None, words: str, note: str = "") -> LegendEntry:
 
     Args:
         style: place in the list of colours and shapes; None: that of marks without a name.
-        words: what the style means.
         note: more about it, smaller; may be empty.
     """
     return LegendEntry(MARKERS[(style or 0) % len(MARKERS)][2], colour(style), words, note)
@@ -164,9 +163,7 @@ def to_file(charts: Sequence[Chart], names: Sequence[str], caption: str) -> str:
     """Charts side by side on white, as an SVG file.
 
     Args:
-        charts: at least one.
         names: of the styles 0, 1, ...
-        caption: above them.
     """
     return ET.tostring(_drawn(charts, names, caption), "unicode") + "\n"
 

@@ -57,8 +57,6 @@ def html_link(href: str, text: str, style: str = "") -> Markup:
 
     Args:
         href: an address that is safe to open.
-        text: what is shown of it.
-        style: its class; may be empty.
     """
     leaves = ' rel="noopener noreferrer external"' if "://" in href else ""
     return Markup(  # noqa: S704 - escaped texts

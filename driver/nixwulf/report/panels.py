@@ -154,8 +154,6 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
     """One panel for each number of nodes, parallelism and other axes; each curve is a fabric.
 
     Args:
-        lines: cases of one setting.
-        metric: what is drawn along y.
         axis: the parameter or condition along x.
     """
     cases = [line for line in lines if metric.name in line.values and line.axes.get(axis, 0)]
@@ -194,8 +192,6 @@ def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> I
     """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on.
 
     Args:
-        lines: cases of one setting.
-        metric: what is drawn along y.
         variant: that of the cases, as their lines have it.
     """
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
@@ -228,8 +224,6 @@ def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Ite
     """One panel a parallelism, all on the same scale; each curve is a number of nodes.
 
     Args:
-        lines: cases of one setting.
-        metric: what is drawn along y.
         variant: that of the cases, as their lines have it.
     """
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]

@@ -89,7 +89,6 @@ def to_table(records: Iterable[Record], source: str) -> str:
     """Markdown as llama-benchy prints it, a table a configuration.
 
     Args:
-        records: any.
         source: where they are from, for a sentence.
 
     Raises:

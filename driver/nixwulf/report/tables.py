@@ -182,7 +182,6 @@ def costs(
 
     Args:
         values: each with the name of its case, and its metric.
-        what: the head of those names.
     """
     rows: list[tuple[str, ...]] = []
     sources: dict[str, None] = {}

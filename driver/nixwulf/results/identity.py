@@ -80,7 +80,6 @@ def same(
     A condition has one name here, whichever tool named it, and replaces a parameter of its name.
 
     Args:
-        row: as of identity.
         without: names of columns, parameters and conditions that may differ.
         conditions: those of parameters and conditions that alone have to be equal; None: all.
     """
@@ -129,7 +128,6 @@ def setting_of(kind: str, cluster: str, platform: str, case: Mapping[str, Any]) 
 
     Args:
         kind: of its record: run, imported or published.
-        cluster: name.
         platform: those of its nodes, joined by '+'.
         case: its engine, benchmark and model.
     """

@@ -46,9 +46,7 @@ def external_record(
     Args:
         kind: imported or published.
         source: the file and tool, or who published it.
-        case: without its id.
         cluster: name, platforms and machine.
-        metrics: what was measured.
         fabric: the network between the nodes; None on one node.
         engine: name and version; None where the machines are measured.
         model: name, weights and size; None where the machines are measured.
@@ -151,7 +149,6 @@ def records_of(
     """The sealed records of a file, one for each case of each run in it.
 
     Args:
-        path: an output of a tool.
         metadata: what the user reports about it.
         tool: the tool's name; None: the content shows it.
         on_unread: gets a sentence for each run that cannot be read, where others can.

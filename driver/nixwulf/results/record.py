@@ -77,8 +77,6 @@ def save(document: Record, path: Path, remedy: str = ELSEWHERE) -> None:
     """Write a sealed record atomically.
 
     Args:
-        document: the record.
-        path: of its file.
         remedy: what to do where the file cannot be written.
 
     Raises:

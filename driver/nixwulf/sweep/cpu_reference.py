@@ -43,9 +43,6 @@ def cpu_reference(
     build with the same file gives the same text. What failed is not tried again in that sweep.
 
     Args:
-        engine: of the run.
-        run: with the engine started.
-        model: on the nodes.
         folder: of the sweep's references.
     """
     own = engine.on_cpu(run)

@@ -40,8 +40,6 @@ class Models:
         What is made, copied or hashed meanwhile has limits of its own, and moves that of the run.
 
         Args:
-            run: whose engine reads it.
-            model: what its case names.
             nodes: all of the session, any of which may have the model.
 
         Raises:

@@ -118,7 +118,6 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
 
     Args:
         sweep: the matrix and its limits.
-        cluster: where it is to run.
         only: a query that a case has to meet, empty for all.
         waived: names of gates that may refuse without a case being skipped.
 
@@ -234,7 +233,6 @@ def plan_to_resume(
         folder: of the run; somebody else may have written it.
         named: the plan that the command line gives, of the user's own files; None: it gives none.
         allow_commands: whether the plan may run commands on this machine that no such file has.
-        verb: of the command line.
 
     Raises:
         InputError: it is another one than the command line names, or has commands of its own.
@@ -398,8 +396,6 @@ def impossible(
 
     Args:
         point: its coordinates, parameters with their defaults.
-        placement: where it would run.
-        cluster: the cluster.
         model: its model; None where the benchmark measures the machines themselves.
     """
     benchmark = benchmarks.find(point["benchmark"])

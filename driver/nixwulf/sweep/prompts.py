@@ -75,7 +75,6 @@ class Prompts:
         """Ask as long as it is estimated to take no more than some seconds.
 
         Args:
-            completer: of the engine.
             lengths: tokens of the prompts; the short one is always asked.
             seconds: for the long ones together.
         """

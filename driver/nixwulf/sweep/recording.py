@@ -130,11 +130,9 @@ def bare_record(
     """What can always be recorded of a run: that it failed, and why there is no more.
 
     Args:
-        run: the case on its nodes.
         found: what its phases found, of which only their seconds are kept.
         repetition: of the case, from 1.
         started: when it began, with its time zone.
-        reason: a sentence.
     """
     bare = replace(run, owned=[], facts={}, engine_facts={}, warnings=[])
     words = reason[:_TAIL_BYTES].encode("ascii", "backslashreplace").decode()

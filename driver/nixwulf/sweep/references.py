@@ -43,8 +43,6 @@ def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
     cannot be given a beginning, all is repeated.
 
     Args:
-        completer: of the engine.
-        prompt: as it made it.
         count: tokens of the answer.
     """
     answer = completer.complete(prompt, (), count) or ()
@@ -68,7 +66,6 @@ class ReferenceFolder:
         Back ends round otherwise, and a cache of fewer bits is another text altogether.
 
         Args:
-            folder: where the files are.
             long_prompts: whether runs are judged on long prompts too.
         """
         self.path = folder
@@ -88,7 +85,6 @@ class ReferenceFolder:
 
         Args:
             case: the kind of case that they are of.
-            nodes: how many gave them.
             references: by the prompt's tokens.
         """
         write_texts(self._path(case, nodes), references)

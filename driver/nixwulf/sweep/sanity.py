@@ -36,9 +36,6 @@ def check_text(
     """Compare texts with those of the fewest nodes that have room: sanity before speed.
 
     Args:
-        engine: of the run.
-        run: with the engine started.
-        model: on the nodes.
         found: gets the comparison, and the failure where they differ.
         folder: references of earlier runs, to which new ones are added.
     """

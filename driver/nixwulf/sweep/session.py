@@ -73,8 +73,6 @@ def record_path(folder: Path, case: Case, repetition: int) -> Path:
     """Where the record of a run is kept.
 
     Args:
-        folder: of the sweep.
-        case: the point of the matrix.
         repetition: of the case, from 0.
     """
     return folder / "records" / f"{case.run_name(repetition)}.json"
@@ -112,7 +110,6 @@ def run_plan(
     Args:
         plan: the cases and their repetitions.
         folder: where records go, and where those of earlier runs are.
-        observer: is notified of each step.
         beside: is called while the nodes are brought up: nothing may run beside what is measured.
         fetch: whether models that nodes lack are pushed there.
 
@@ -235,7 +232,6 @@ def run_one(
         connected: the session whose nodes run it.
         plan: gives the cluster, the models, the limits and the waived gates.
         folder: the run folder; raw outputs that an unfinished run left there are removed.
-        case: what to run.
         repetition: its index, from 0.
         observer: called with the name of each phase as it starts.
 

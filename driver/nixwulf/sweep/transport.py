@@ -80,7 +80,6 @@ def traffic(ends: Sequence[Attachment], before: Counters, after: Counters) -> Tr
     Args:
         ends: the node's ports on the fabric.
         before: the node's counters at the first reading.
-        after: those at the second.
     """
     interfaces, management = tuple(end.interface for end in ends), after.management
     devices = tuple(name for end in ends for name in end.rdma_devices)
@@ -139,7 +138,6 @@ def problem(
     """Why the traffic did not cross what was asked for.
 
     Args:
-        fabric: its name.
         transport: 'tcp' or 'rdma'.
         nodes: what crossed each, by name.
         least: bytes that each node's part of the run takes at the least.
@@ -267,7 +265,6 @@ def document(
         transport: 'tcp' or 'rdma'.
         nodes: what crossed each, by name.
         found: the problem, None where there is none.
-        unproved: what no counter shows.
     """
     shared = [name for name, moved in nodes.items() if moved.shared]
     unknown = [name for name, moved in nodes.items() if moved.management_bytes is None]

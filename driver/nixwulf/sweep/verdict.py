@@ -103,9 +103,6 @@ def judge(
     """Hold the text after a prompt against a reference's.
 
     Args:
-        completer: of what is judged.
-        tokens: of the prompt.
-        prompt: as the completer made it.
         reference: the text that is expected.
         limit: of the mean divergence, nats; None: as the reference's floor has it.
 
@@ -149,7 +146,6 @@ def why_wrong(judged: Judged, words: str) -> str:
     """The sentences of a failure: where another text begins, and both tokens.
 
     Args:
-        judged: what is wrong.
         words: of the nodes that gave the reference.
     """
     found = judged.comparison

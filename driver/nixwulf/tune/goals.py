@@ -104,7 +104,6 @@ def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
 
     Args:
         goal: what the best strategy is best at.
-        engine: its name.
         alone: whether it is the only engine; numbers of several come from one benchmark.
     """
     if goal.loaded or (goal.metric == "decode" and not alone):

@@ -34,9 +34,7 @@ def measure(
     Args:
         state: the search, which each measurement updates.
         plan: the cases of its strategies.
-        folder: of the run.
         budget_s: seconds from when the nodes are up; no run outlives it.
-        observer: shows progress.
         on_run_end: gets the place of each strategy whose run has ended.
         beside: called while the nodes are brought up: nothing may run beside a measurement.
 

@@ -67,8 +67,6 @@ def question(
     """The request as the performance model takes it.
 
     Args:
-        request: the request.
-        engine: its name.
         links: by fabric, rtt_us and bandwidth_gbps as measured; None: those of a lab.
     """
     return Question(
@@ -128,7 +126,6 @@ def sweep_document(
     Args:
         request: gives the model, the samples and the goal.
         cases: those of strategies, at least one.
-        name: of the sweep.
         wall_s: limit of a run, seconds.
     """
     first, *others = map(_block, cases)

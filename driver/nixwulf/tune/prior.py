@@ -43,7 +43,6 @@ def seconds(
 
     Args:
         is_lab: whether the nodes are those of the lab, which start sooner.
-        weight_bytes: size of the model.
         moved_bytes_a_second: bandwidth of the fabric; unused where moved_share is 0.
         moved_share: share of the weights that cross the fabric, as llama.cpp's do, 0 to 1.
         decode: tokens a second of one sequence.
@@ -81,8 +80,6 @@ def prior_of(
     """The prior of a strategy; None where it cannot be predicted.
 
     Args:
-        request: the request.
-        option: the strategy.
         links: by fabric, rtt_us and bandwidth_gbps as measured.
     """
     asked = question(request, option.engine, links)

@@ -43,7 +43,6 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
     """Print the ranking before anything is measured, what was left out, and the order of measuring.
 
     Args:
-        console: where to.
         state: the search at its beginning.
         budget_s: time to measure in, seconds.
     """
@@ -84,14 +83,7 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
 
 
 def print_measurement(console: Console, state: SearchState, n: int, before: Estimate) -> None:
-    """Print the result of a measurement beside its prediction just before it.
-
-    Args:
-        console: where to.
-        state: the search after it.
-        n: place of the strategy.
-        before: what was predicted.
-    """
+    """Print the result of a measurement beside its prediction just before it."""
     words = state.options[n].words
     if n in state.out:
         say(console, f"{words}: {state.out[n]}")
@@ -119,10 +111,6 @@ def print_result(
     """Print the final ranking, the best strategy, and how to serve it and measure it again.
 
     Args:
-        console: where to.
-        state: the search.
-        decision: why it stopped.
-        folder: of the run.
         cluster: as the command line named it.
         sweep: the sweep file of the best strategy.
     """

@@ -38,8 +38,6 @@ def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
     """How to serve a measured strategy.
 
     Args:
-        record: its run.
-        cluster: where it ran.
         slots: requests that are served at once.
     """
     engine = engines.find(record["case"]["engine"])
@@ -56,8 +54,6 @@ def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeComman
     A lab is brought up first, for that of the measurements has ended, and its nodes' homes with it.
 
     Args:
-        served: how to serve a strategy.
-        cluster: where.
         named: the cluster as a command line names it.
     """
     targets = {node.name: node.ssh for node in cluster.nodes}
@@ -119,7 +115,6 @@ def behind_one_url(ports: Sequence[int], front: int) -> tuple[str, str]:
 
     Args:
         ports: of the servers, on this machine's loopback.
-        front: the one to ask.
     """
     servers = " ".join(f"server 127.0.0.1:{port};" for port in ports)
     folders = " ".join(f"{name}_temp_path tmp;" for name in _PATHS)

@@ -110,7 +110,6 @@ def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -
     """The engines to choose from: those asked for, else all that read the model.
 
     Args:
-        subject: the model.
         asked: names of engines; empty: all.
         is_lab: whether only those of this machine count.
 

@@ -249,7 +249,6 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
 
     Args:
         cluster: its nodes, and its fabrics with their shapes.
-        name: what the lab is called.
         path: folders that come first on the nodes' PATH.
         lifeline: whether the lab ends with this process, however that ends; else it stays until
             `down`.

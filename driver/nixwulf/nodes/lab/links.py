@@ -202,7 +202,6 @@ def shape_port(port: LabPort, shape: Shape, shaping: Shaping) -> list[Argv]:
 
     Args:
         port: its interfaces on the hub.
-        shape: delay, rate and loss.
         shaping: what does it: a queueing discipline of the kernel, or the switch of the lab.
     """
     if shaping == "switch":

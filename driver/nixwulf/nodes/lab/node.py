@@ -56,7 +56,6 @@ def mount(source: str, target: Path, kind: str, flags: Mount, options: str = "")
 
     Args:
         source: a device, or what is bound.
-        target: where to.
         kind: of the file system, empty to bind.
         flags: of mount(2).
         options: of the file system, as in mount(8).
@@ -104,8 +103,6 @@ def spawn(state: StateFolder, definition: Definition, number: int) -> Spawned:
     """Make a node in new namespaces; it waits for its links.
 
     Args:
-        state: the folder of the lab.
-        definition: the lab.
         number: of the node, from 1.
     """
     ours, theirs = socket.socketpair()

@@ -44,8 +44,6 @@ def write_all(state: StateFolder, definition: Definition, path: Sequence[Path]) 
     """Write every generated file of a lab.
 
     Args:
-        state: the folder of the lab.
-        definition: the lab.
         path: folders to put first on the nodes' PATH.
     """
     names = [node.name for node in definition.cluster.nodes]

@@ -214,7 +214,6 @@ def main(folder: str, ready: int, lock: int, lifeline: int) -> None:
     """Start the lab in a state folder, and serve until it ends.
 
     Args:
-        folder: the state of the lab.
         ready: the file descriptor on which the start is reported.
         lock: the file descriptor of the lab's lock.
         lifeline: the file descriptor with whose end the lab ends, negative for none.

@@ -111,9 +111,7 @@ def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> d
     """The systems of configurations; nothing is built.
 
     Args:
-        flake: a reference without '#'.
         attributes: names of the configurations.
-        darwin: whether they are Macs'.
 
     Returns:
         A system for each attribute.
@@ -137,7 +135,6 @@ def evaluation(flake: str, output: str, attributes: Sequence[str], function: str
     """The command that applies a Nix function to configurations.
 
     Args:
-        flake: a reference without '#'.
         output: the flake's output that has them, such as 'nixosConfigurations'.
         attributes: their names; an absent one gives null, so that one evaluation answers for all.
         function: in Nix.
@@ -251,7 +248,6 @@ def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebui
     """Read what 'nix build .#deployments.CLUSTER' made.
 
     Args:
-        path: the JSON file.
         cluster: the cluster that it has to be of.
         nodes: those that it has to have, with all of their store paths on this machine.
 

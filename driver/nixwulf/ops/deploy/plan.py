@@ -95,9 +95,7 @@ def make_plan(
     """Plan for chosen nodes; nothing is done, and no node is asked.
 
     Args:
-        cluster: the cluster of the nodes.
         flake: the reference of the flake that has their configurations.
-        nodes: the chosen ones.
         platforms: the facts of their platforms by name, each with [install].
         machines: by node what answered, or why nothing did.
         expected: by node the host name that its machine may have besides the node's.
@@ -153,9 +151,7 @@ def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, An
     """How somebody brings a node into its installer by an image, a step a line.
 
     Args:
-        cluster: the cluster of the node.
         flake: the reference of the flake that has the image.
-        node: the node.
         platform: the facts of its platform, whose [install] names the kind of image.
     """
     kind = platform["install"].get("image", "")
@@ -179,7 +175,6 @@ def darwin_steps(flake: str, node: Node, name: str) -> list[str]:
 
     Args:
         flake: the reference of the flake.
-        node: the Mac.
         name: of its configuration in the flake.
     """
     where = "a checkout of the flake" if flake.startswith((".", "/", "path:")) else "any folder"

@@ -36,10 +36,7 @@ def refusals(
     """Every reason why a machine is not imaged as a node.
 
     Args:
-        node: what it would become.
-        cluster: the cluster of the node.
         platform: the facts of the node's platform, with [install].
-        machine: what answered.
         expected: the host name that it may have besides the node's own.
         expected_cluster: the cluster whose system it may run besides the node's own.
 
@@ -103,9 +100,6 @@ def other_cluster(
     """Why a machine is left alone that runs the system of a node of another cluster.
 
     Args:
-        node: what it should be.
-        cluster: the cluster of the node.
-        machine: what answered.
         expected: the cluster whose system it may run besides.
     """
     if machine.cluster in {"", cluster.name, expected}:
@@ -157,8 +151,6 @@ def unlike_layout(node: Node, cluster: Cluster, machine: Machine, layout: Layout
 
     Args:
         node: what the machine would become.
-        cluster: the cluster of the node.
-        machine: what answered.
         layout: what the configuration would do.
     """
     return [
@@ -178,8 +170,6 @@ def absent_interfaces(
 
     Args:
         node: its fabrics name the interfaces.
-        cluster: the cluster of the node.
-        machine: what answered.
         layout: the names that the installed system gives.
     """
     if layout.interfaces is None or not machine.interfaces or machine.driverless_cards:

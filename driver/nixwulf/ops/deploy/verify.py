@@ -36,8 +36,6 @@ def verify(
     """Verify nodes in parallel over new connections.
 
     Args:
-        cluster: the cluster of the nodes.
-        connections: to the nodes.
         expected_paths: by node the store path of its system, where it is known.
         wait_s: seconds that a node that restarts may take until it answers as itself.
     """
@@ -77,8 +75,6 @@ def machine_problems(node: Node, machine: Machine, expected_path: str | None) ->
     """What is wrong with the machine that answers; a wrong one is not asked for more.
 
     Args:
-        node: what it should be.
-        machine: what answered.
         expected_path: the store path of the node's system, where it is known.
     """
     name = node.name

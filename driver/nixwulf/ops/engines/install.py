@@ -44,9 +44,7 @@ def install(nodes: Sequence[Connection], engine: Engine, observer: Observer) -> 
     """Bring one build of an engine to nodes, unless all of them have one version of their own.
 
     Args:
-        nodes: open connections.
         engine: one that is built on nodes.
-        observer: called while it goes on.
 
     Raises:
         GateError: a node can neither build it nor get a copy; then nothing is changed.

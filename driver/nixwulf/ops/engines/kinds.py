@@ -68,8 +68,6 @@ def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -
 
     Args:
         states: by node.
-        recipe: how the engine is built.
-        engine: its name, for messages.
 
     Raises:
         GateError: no node of a kind can build it, or the one that would has no room.

@@ -31,7 +31,6 @@ def hold(names: Iterable[str], cluster: str) -> Iterator[str]:
     """Hold the tags among toolboxes that have no digest yet; a sentence for each that is new.
 
     Args:
-        names: as sweeps give them.
         cluster: the cluster file, beside which they are kept.
 
     Raises:
@@ -51,8 +50,6 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
     A registry that does not answer, or has the tag no more, changes nothing.
 
     Args:
-        name: the toolbox.
-        cluster: the cluster file.
         accept: whether another digest is kept.
 
     Raises:
@@ -124,7 +121,6 @@ def pull(
     """Bring an image to nodes; of each node the programs of engines that are inside.
 
     Args:
-        nodes: open connections.
         image: by its digest.
         observer: called with a node's name, the step and 0.
 

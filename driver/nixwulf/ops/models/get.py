@@ -35,9 +35,7 @@ def get(
     Args:
         source: ORG/REPO on a hub, a URL of one file, or a path.
         only: a pattern of the names of a repository's files.
-        revision: of a repository.
         sha256: what one file has to be, in hexadecimal digits.
-        say: called with what begins.
 
     Returns:
         The model's name, bytes, sha256 and, from elsewhere, origin.

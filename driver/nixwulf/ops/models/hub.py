@@ -136,9 +136,7 @@ def download(
 
     Args:
         url: where it is; redirections are followed, and other hosts get no Authorization.
-        path: where it goes.
         require_room: called with its size in bytes, where the server gives it.
-        headers: of the request.
 
     Returns:
         The path.

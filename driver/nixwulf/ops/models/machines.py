@@ -59,8 +59,6 @@ def index_on(
     """What stands for a model on a node, all of which is read unless that is known.
 
     Args:
-        node: where it is.
-        folder: of models.
         name: of the model in it.
         observer: called with how many bytes of how many have been read.
 
@@ -91,7 +89,6 @@ def sha256_on(node: Connection, path: str, observer: Observer) -> str | None:
     """A model's sha256, read once and kept beside it; None where that cannot be.
 
     Args:
-        node: where it is.
         path: of its file or folder.
         observer: called with how many bytes of how many have been read.
 

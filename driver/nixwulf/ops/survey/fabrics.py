@@ -64,7 +64,6 @@ def _network(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str]
     """A fabric of one wire.
 
     Args:
-        wire: it.
         ports: the wires of its physical ports, which share their speed.
         group: the cables that hang together with it, its own among them.
         reached: addresses that ssh came to.

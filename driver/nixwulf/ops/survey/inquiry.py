@@ -22,7 +22,6 @@ def inquire(
     """Find the wires between machines that have answered, and draft their cluster file.
 
     Args:
-        name: of the cluster.
         machines: what they reported, with the names that the file gives them.
         connections: to each, by that name.
         on_step: is called with what is done next.

@@ -19,7 +19,6 @@ def out_of_cache(one: MeasuredCase, smaller: Sequence[MeasuredCase]) -> list[Dia
     """Why decoding by the CPU of one node reads slower than a model that fits the cache, if so.
 
     Args:
-        one: the case, a metric of it.
         smaller: the same of other models, it itself among them.
     """
     record, size = one.record, cache_bytes(one.record)

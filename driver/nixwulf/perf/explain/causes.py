@@ -90,9 +90,7 @@ def improved(inputs: PredictionInputs, slows: Slows, times: float) -> Prediction
     """The case with a quantity so many times better.
 
     Args:
-        inputs: of its prediction.
         slows: the quantity; one that no speed depends on changes nothing.
-        times: how many times better.
     """
     for change in _changes(slows, inputs.platforms[0].kind):
         inputs = change(inputs, times)

@@ -284,9 +284,6 @@ def calibrated(
     """The platform that gives a speed on one node, and constants that take nothing off it.
 
     Args:
-        name: of the platform.
-        model: facts of the model.
-        strategy: how it was run.
         metric: what the speed is of: decode, prompt or serve.
         speed: tok/s.
         error: how far off that speed may be, as a share of it.
@@ -342,10 +339,6 @@ def with_exchanges_of(
     Args:
         constants: those of the engine, of which this time is replaced.
         node: facts of each of the nodes.
-        nodes: how many.
-        model: facts of the model.
-        strategy: how it was run.
-        fabric: the link between them.
         metric: what the speed is of: decode, prompt or serve.
         speed: tok/s.
     """

@@ -55,7 +55,6 @@ def remedies(
     """All of a case, at most one of a kind, the cheapest first.
 
     Args:
-        one: the case, a metric of it.
         beside: cases of the same work that differ in where, or in one parameter.
         inputs: what its prediction is made of; None without one.
         plan: of its run, for the other fabrics of its cluster.

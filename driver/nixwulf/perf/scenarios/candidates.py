@@ -100,9 +100,7 @@ class Placement:
         """Why an engine cannot be run so, or None.
 
         Args:
-            engine: the engine.
             cluster: one that has such a placement.
-            nodes: those that are placed.
             point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
         """
         for node in nodes:
@@ -142,9 +140,6 @@ def placements(
     """Every combination, once: by nodes, then fabric, transport and parallelism.
 
     Args:
-        nodes: counts of nodes.
-        fabrics: names.
-        transports: tcp, rdma.
         parallelisms: None stands for what measures the machines.
     """
     found = (

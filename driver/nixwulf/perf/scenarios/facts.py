@@ -86,7 +86,6 @@ def constants(strategy: Strategy, kind: str, changes: Sequence[WhatIf]) -> Const
     """The constants of an engine with what-ifs about it; None: those that the model chooses.
 
     Args:
-        strategy: how the model is run.
         kind: the vendor of the device that computes, or cpu.
         changes: what-ifs; those of other facts change nothing.
     """

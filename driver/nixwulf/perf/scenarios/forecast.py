@@ -61,7 +61,6 @@ def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: 
     Args:
         platforms: facts of each node, the head first.
         model: the model, with sizes by layer where its files were read.
-        strategy: how it is run.
     """
     sizes, work = _asked(model, strategy)
     free = [_free(platform.memory_gib) for platform in platforms]
@@ -81,8 +80,6 @@ def shared_out(
     Args:
         platforms: facts of each node, the head first.
         model: the model, with sizes by layer where its files were read.
-        strategy: a pipeline.
-        split: as of `memory.layers`.
     """
     sizes, work = _asked(model, strategy)
     has = [int(_free(platform.memory_gib) * _GIB) for platform in platforms]
@@ -203,8 +200,6 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
 
     Args:
         question: the cluster, the model and the lengths.
-        candidate: the strategy.
-        changes: what-ifs.
     """
     if candidate.parallelism == REPLICAS or candidate.groups > 1:
         return _of_replicas(question, candidate, changes)
@@ -279,7 +274,6 @@ def together(predictions: Sequence[Prediction], crowd: float = 1.0) -> Predictio
     time a token is 1 / sum, they add up to that.
 
     Args:
-        predictions: at least one.
         crowd: how many of them share a processor; 1 where each has its own.
     """
     total = sum(one.value for one in predictions)

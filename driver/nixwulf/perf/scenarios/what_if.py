@@ -124,8 +124,6 @@ def of_constants(engine: str, constants: Constants, what_ifs: Iterable[WhatIf]) 
     """The constants of an engine with the changes of what-ifs.
 
     Args:
-        engine: its name.
-        constants: those without changes.
         what_ifs: those of other engines or facts change nothing.
     """
     for one in what_ifs:

@@ -99,7 +99,6 @@ def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> 
 
     Args:
         ending: how the program ended, with its verb.
-        output: its standard output.
         last: its last line, where the output has no error.
         logs: NCCL's, by node.
     """

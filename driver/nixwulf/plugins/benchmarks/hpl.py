@@ -166,9 +166,7 @@ def order_of(memory: int, nodes: int, percent: int, nb: int) -> int:
 
     Args:
         memory: bytes of each node.
-        nodes: how many.
         percent: share of the memory.
-        nb: block size.
     """
     n = math.isqrt(int(memory * nodes * percent / 100 / _DOUBLE * _MARGIN**2))
     return n - n % nb

@@ -136,9 +136,7 @@ def arguments(run: Run, url: str, model: str, tokenizer: str) -> list[str]:
     The driver has its own check of the text. With --exact-tg every answer has all its tokens.
 
     Args:
-        run: of the case.
         url: of the server's API.
-        model: what the server calls it.
         tokenizer: a name or path.
     """
     case, values = run.case, run.case.parameters
@@ -156,9 +154,7 @@ def metrics(report: Mapping[str, Any], found: Sequence[Metric], run: Run) -> lis
     """Its metrics, speeds first, with what they hold for and its version beside them.
 
     Args:
-        report: its JSON.
         found: the metrics in that.
-        run: of the case.
     """
     if not {"prompt", "decode"} <= {one.name for one in found}:
         raise RunFailure("failed", f"{_PROGRAM} reports no speed: no answer had two tokens.")
@@ -182,7 +178,6 @@ def warnings(found: Sequence[Metric], values: Mapping[str, Any]) -> list[str]:
     20 % of what llama-benchy expects, and else what it expects (llama_benchy/results.py).
 
     Args:
-        found: the metrics.
         values: the case's parameters.
     """
     by_name = {one.name: one for one in found if not one.conditions.get("context")}

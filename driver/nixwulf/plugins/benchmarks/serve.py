@@ -185,10 +185,8 @@ def of_replicas(
     """The tokens of each replica over the time of the whole pass, tok/s: their sum is throughput.
 
     Args:
-        passes: at least one.
         nodes: names, in the order of the servers.
         state: "warm" or "cold".
-        conditions: of all metrics.
     """
     return [
         Metric(
@@ -222,7 +220,6 @@ def conditions(
 
     Args:
         values: the case's parameters, and whether requests had ignore_eos.
-        passes: all that were measured.
         counting: how the server counts prompts; None where it does not.
     """
     found = {key: values[key] for key in Serve.parameters if key in values and key != "servers"}
@@ -279,9 +276,7 @@ def metrics(
     of the time that the client computed.
 
     Args:
-        passes: at least one.
         state: "warm" or "cold".
-        conditions: of all metrics.
         drafts: whether tokens are drafted: those of a step come together, so that there is no itl.
 
     Raises:
@@ -344,7 +339,6 @@ def warnings(
     """What a reader of the numbers has to know: counts that disagree, caches, a busy client.
 
     Args:
-        passes: at least one.
         n_prompt: tokens of each prompt, as asked for.
         n_gen: tokens of each answer, as asked for.
         counting: how the server counts prompts; None where it does not.

@@ -231,7 +231,6 @@ def conditions(
 
     Args:
         values: the case's parameters, and whether requests had ignore_eos.
-        passes: all that were measured.
         counting: how the server counts prompts; None where it does not.
     """
     found = {key: values[key] for key in SessionBenchmark.parameters}
@@ -258,10 +257,7 @@ def metrics(
     """Those of each turn, over all sessions and passes, then those of whole sessions.
 
     Args:
-        passes: at least one.
-        script: what each session said.
         state: "warm" or "cold".
-        conditions: of all metrics.
         drafts: whether tokens are drafted: those of a step come together.
     """
     found = []
@@ -323,8 +319,6 @@ def warnings(
     """What a reader of the numbers has to know: lost caches, odd counts, a busy client.
 
     Args:
-        passes: at least one.
-        script: what each session said.
         counting: how the server counts prompts; None where it does not.
         drafts: whether tokens are drafted: those of a step come together.
     """

@@ -61,9 +61,6 @@ def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
     of the pass, which the server then has in its prefix cache (vllm/benchmarks/serve.py).
 
     Args:
-        run: of the case.
-        seed: of the random prompts.
-        requests: how many are sent.
         result: path of the JSON that the client writes on the head.
     """
     values = run.case.parameters
@@ -87,7 +84,6 @@ def metrics(
     """Metrics of the passes, as an import of vLLM's own result has them.
 
     Args:
-        run: of the case.
         passes: what vLLM's client saved of each.
         windows: when each was, seconds, where that is known.
 

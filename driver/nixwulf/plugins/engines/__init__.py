@@ -234,7 +234,6 @@ class Engine(ABC):
         Without them, as here, texts are compared by `greedy_tokens`.
 
         Args:
-            run: with the engine started.
             context: tokens that it should have room for.
         """
         from nixwulf.plugins.runtime.logprobs import TokensOnly

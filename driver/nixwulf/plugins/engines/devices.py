@@ -88,8 +88,6 @@ def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailu
     """A run that fails because a node's GPU would not compute.
 
     Args:
-        engine: its name.
-        node: the node.
         found: what the engine does instead, with its verb.
         remedy: a command or a change that helps, as a clause.
     """
@@ -104,7 +102,6 @@ def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: s
     """Record what the engine computes on; a GPU that it has kernels for has to be in use.
 
     Args:
-        run: of the case.
         engine: the engine that was asked.
         devices: by node, as from `ask`.
         remedy: what to do on a node whose GPU is not used, as a clause.

@@ -71,7 +71,6 @@ def gpu_memory(run: Run, node: Connection, usual: float) -> float:
 
     Args:
         run: of the case, whose parameter gpu_memory_percent is what the sweep asks for, 0: nothing.
-        node: where it runs.
         usual: the share where neither says more.
     """
     fact = load_platform(node.node.platform).get("gpu_memory_fraction", {"value": usual})

@@ -192,8 +192,6 @@ def printed(program: Path, option: str, *, errors: bool) -> str:
     """What a program prints before it ends; empty where it cannot start.
 
     Args:
-        program: its place.
-        option: its only argument.
         errors: whether standard error is included.
     """
     try:

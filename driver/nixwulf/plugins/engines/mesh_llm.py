@@ -136,8 +136,6 @@ def argv(run: Run, node: Connection, join: Sequence[str] = ()) -> list[str]:
     """A node's command line.
 
     Args:
-        run: of the case.
-        node: the node.
         join: the option by which it joins the head's mesh; empty on the head.
     """
     values = run.case.parameters
@@ -232,8 +230,6 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
 
     Args:
         run: whose clocks limit the wait.
-        process: mesh-llm on the node.
-        name: of the event.
 
     Raises:
         RunFailure: an error was printed, the process ended, or a clock ran out.

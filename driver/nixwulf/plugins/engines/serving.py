@@ -122,9 +122,6 @@ def measured_run(engine: Engine, record: Record, cluster: Cluster, slots: int) -
 
     Args:
         engine: that of the record's case.
-        record: of a run that ended ok.
-        cluster: the one that it ran on.
-        slots: requests at once.
     """
     found: dict[tuple[str, str], Started] = {}
     for entry in record["commands"]:
@@ -153,11 +150,8 @@ def serving(
 
     Args:
         engine: whose server it is, with its port and APIs.
-        run: what was measured.
         servers: in the order of starting.
         model: its name in a request; empty: the server needs none.
-        before: files that servers read.
-        notes: sentences.
     """
     chat = "completions" not in engine.apis
     named = {"model": model} if model else {}
@@ -170,11 +164,5 @@ def serving(
 
 
 def post(port: int, path: str, body: Mapping[str, Any] | None) -> str:
-    """A line that sends a body to a server on this machine.
-
-    Args:
-        port: of the server.
-        path: of the URL.
-        body: sent as JSON.
-    """
+    """A line that sends a body to a server on this machine."""
     return f"curl http://127.0.0.1:{port}{path} {_JSON} {shlex.quote(json.dumps(body))}"

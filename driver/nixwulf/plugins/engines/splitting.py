@@ -53,10 +53,6 @@ def problem(
     """Why an engine cannot split a model so, as a clause, or None; what is not known is no reason.
 
     Args:
-        engine: its name.
-        splits: its rules.
-        shape: counts of the model.
-        nodes: how many take part.
         parallelism: single, pipeline or tensor.
     """
     if nodes == 1:

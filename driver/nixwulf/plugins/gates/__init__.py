@@ -209,9 +209,7 @@ def result_of(gate: Gate, context: GateContext, node: Node, waived: Sequence[str
     """Judge one gate on one node by what is known.
 
     Args:
-        gate: the gate.
         context: facts and answers of all nodes.
-        node: the node that is judged.
         waived: names of gates that may refuse.
     """
     if not gate.concerns(context, node):

@@ -32,9 +32,6 @@ def fabric_problem(node: Node, fabric: Fabric, end: Attachment, facts: Facts) ->
 
     Args:
         node: one that is on the fabric.
-        fabric: the fabric.
-        end: the port.
-        facts: of the node.
     """
     name, attachment = node.name, end
     mtu = facts.mtus.get(attachment.interface)
@@ -136,7 +133,6 @@ def expected_gbps(context: GateContext, node: Node, fabric: Fabric) -> float:
     Args:
         context: with the nodes at the other ends.
         node: one that is on the fabric.
-        fabric: the fabric.
     """
     ends = [node, *(other for crossing, other in pairs(context, node) if crossing.fabric == fabric)]
     speeds = [

@@ -28,7 +28,6 @@ def cables_problem(
     """Why a program cannot cross the cables of a point of a sweep, or None.
 
     Args:
-        name: of the program.
         over: what it asks by transport; of one that is not there, a node has to have one address.
         point: its coordinates; `cables`: 'pairs' or 'ring' where more than two nodes are on cables,
             else None; `control`: whether these name a network.

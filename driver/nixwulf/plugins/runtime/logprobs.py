@@ -195,8 +195,6 @@ def compare(
     up to there and goes on. Where it cannot be, that is the last position which is compared.
 
     Args:
-        completer: of what is judged.
-        prompt: as it made it.
         expected: the answer of the reference.
         start: the place of the first position that is compared.
         enough: a mean divergence above which no more is asked.

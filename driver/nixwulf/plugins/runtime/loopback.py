@@ -30,7 +30,6 @@ def loopback_port(endpoint: Endpoint, on_event: Callable[[], None]) -> Iterator[
     too.
 
     Args:
-        endpoint: the server.
         on_event: called whenever something came from it.
     """
 

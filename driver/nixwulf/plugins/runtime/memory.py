@@ -176,7 +176,6 @@ def weights(
 
     Args:
         sizes: bytes of the model's parts.
-        case: with its parameters.
         nodes: of the case, the head first.
         facts: by node.
     """
@@ -242,8 +241,6 @@ def capacity(case: Case, node: Node, facts: Facts) -> int:
 
     Args:
         case: with the number of nodes and the back end.
-        node: the node.
-        facts: of the node.
     """
     if node.platform == LAB_PLATFORM:
         return facts.memory_available // case.nodes
@@ -263,7 +260,6 @@ def fewest_nodes(run: Run, sizes: Sizes | None) -> int | None:
     None when no fewer nodes than the run's own, split in another way, can hold it.
 
     Args:
-        run: the run.
         sizes: bytes of the model's parts; None: not known, and taken to fit.
     """
     for count in range(1, run.case.nodes + 1):

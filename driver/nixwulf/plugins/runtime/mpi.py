@@ -71,7 +71,6 @@ def arguments(run: Run, job: Job, major: int) -> list[str]:
 
     Args:
         run: of the case; its fabric is the only network that MPI uses.
-        job: what runs.
         major: version of Open MPI; from 5 on its options have other names.
     """
     prrte = major >= _PRRTE_MAJOR
@@ -140,8 +139,6 @@ def signs_of_life(
     User time less kernel time counts: a rank that waits polls its sockets for ever.
 
     Args:
-        run: of the case.
-        job: what runs.
         launchers: mpirun and its daemons, which have the ranks.
 
     Returns:

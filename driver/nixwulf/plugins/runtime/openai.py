@@ -113,10 +113,6 @@ class Endpoint:
     def post(self, path: str, request: Mapping[str, Any]) -> Any:
         """The JSON that the server answers to a request.
 
-        Args:
-            path: The path of the URL.
-            request: The body, sent as JSON.
-
         Raises:
             Declined: It refused.
             RunFailure: The server ended, a clock of the run ran out, or another model answered.

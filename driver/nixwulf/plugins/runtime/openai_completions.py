@@ -147,7 +147,6 @@ class Completions:
 
         Args:
             found: the answer, which says how many tokens were made.
-            count: that were asked for.
         """
         try:
             parts = (found["choices"][0]["logprobs"] or {"content": []})["content"]

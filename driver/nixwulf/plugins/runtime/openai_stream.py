@@ -45,9 +45,7 @@ class Refused(StreamError):
         """Keep the status beside the sentence.
 
         Args:
-            status: of HTTP.
             path: of the request's URL.
-            body: of the answer.
         """
         super().__init__(f"The endpoint answered {status} to POST {path}: {_message(body)}.")
         self.status = status
@@ -131,11 +129,8 @@ def unstreamed(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> 
     """A greedy request for an answer as a whole.
 
     Args:
-        api: of PATHS.
-        model: its name for the server.
         prompt: the text; a chat's messages, of which a text is the first.
         n_gen: tokens of the answer at most.
-        seed: of the case.
     """
     chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return {
@@ -153,9 +148,6 @@ async def ask(
     """Send a request and read its stream to the end.
 
     Args:
-        client: of the endpoint.
-        path: of the URL.
-        request: the body, sent as JSON.
         on_event: called whenever something comes.
 
     Raises:
@@ -186,13 +178,7 @@ async def ask(
 async def count_prompt(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any]
 ) -> int | None:
-    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one.
-
-    Args:
-        client: of the endpoint.
-        path: of the URL.
-        request: as for a stream.
-    """
+    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one."""
     import httpx
 
     whole = {key: value for key, value in request.items() if not key.startswith("stream")}
@@ -207,8 +193,6 @@ async def count_text(client: httpx.AsyncClient, model: str, text: str) -> int | 
     """The tokens of a text by the server's tokenizer; None where it does not offer it.
 
     Args:
-        client: of the endpoint.
-        model: its name for the server.
         text: without a beginning or a template.
     """
     import httpx

@@ -93,7 +93,6 @@ def problem(
     """Which argument or variable the driver sets itself, with what to use instead, or None.
 
     Args:
-        parameters: of a case.
         reserved: the engine's flags that the driver sets, in words apart, each group with what to
             use instead.
         variables: so its variables; a name that ends with '*' is that of a family.

@@ -61,7 +61,6 @@ def failure_of(process: OwnedProcess, what: str, outcome: str = "failed") -> Run
     """A failure by how a process ended and the last line that it printed.
 
     Args:
-        process: One that has ended.
         what: Its name in the sentence.
         outcome: As in a record.
     """
@@ -157,7 +156,6 @@ class Run:
         """A node's address on the case's fabric, or loopback when one node runs alone.
 
         Args:
-            node: whose address it is.
             other: who reaches it by that; None: the head, or of the head's own the first worker.
         """
         return self.end(node, other).address if self.case.fabric else "127.0.0.1"
@@ -231,9 +229,7 @@ class Run:
         """Start a program in the case's toolbox, if any; it ends at the latest with the run.
 
         Args:
-            node: where it runs.
             name: of the process in the run's raw folder.
-            argv: its command line.
             environment: variables beside those of a login.
             background: whether it is there for others, so that its end is an error.
             after: what the node runs once it has ended.
@@ -266,8 +262,6 @@ class Run:
         """What a short script prints where the engine's programs are.
 
         Args:
-            node: where it runs.
-            script: for sh.
             arguments: $1, $2, ...
             timeout_s: seconds that it may take.
 
@@ -292,9 +286,7 @@ class Run:
         """Run a program to its end under both clocks.
 
         Args:
-            node: where it runs.
             name: of the process in the run's raw folder.
-            argv: its command line.
             environment: variables beside those of a login.
 
         Raises:
@@ -385,7 +377,6 @@ class Clocks:
         """Start the progress clock; the wall clock has run since the run began.
 
         Args:
-            run: with both limits.
             process: what is watched, and stopped at a limit; None: somebody else's server.
             life: signs of life of a silent program; None: those of the run.
         """

@@ -74,13 +74,7 @@ def tokens(parameters: Mapping[str, Any]) -> int:
 
 
 def problem(engine: str, kinds: Collection[str], parameters: Mapping[str, Any]) -> str | None:
-    """Why an engine cannot draft as a case asks, or None.
-
-    Args:
-        engine: its name.
-        kinds: of drafts that it has.
-        parameters: of the case.
-    """
+    """Why an engine cannot draft as a case asks, or None."""
     given, asked = parameters.get(DRAFT_TOKENS, 0), kind(parameters)
     if asked == NONE:
         words = f"draft_tokens {given} are of no draft; give one, or draft_tokens 0"
@@ -108,12 +102,6 @@ async def counted(
     """What was sent, and what was drafted in it where the server counts.
 
     A server that the run did not start may draft whatever the case says.
-
-    Args:
-        parameters: of the case.
-        servers: which answer nobody else.
-        sending: the requests.
-        as_pass: gives their answers.
     """
     asks = speculates(parameters) or any(server.foreign for server in servers)
     before = [await _counters(server.client) for server in servers if asks]
@@ -201,8 +189,6 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
     after the first of each answer over the steps that made them.
 
     Args:
-        found: without it.
-        passes: what they are of.
         run: gets a warning where the server does not count.
 
     Raises:

@@ -72,7 +72,6 @@ class Counting:
         Args:
             number: of the request in the run; no two begin alike.
             tokens: its length, not less than `least`.
-            seed: of the case.
         """
         words, letters = divmod(tokens - self.own, self.word)
         return row(number, words, seed) + "x" * letters
@@ -91,7 +90,6 @@ def row(number: int, words: int, seed: int) -> str:
     Args:
         number: of the request in the run.
         words: how many, at least NUMBER_WORDS.
-        seed: of the case.
     """
     stream = random.Random(f"{seed}/{number}")  # noqa: S311 - the same on every machine
     digits = [number % len(WORDS), number // len(WORDS) % len(WORDS)]

@@ -22,7 +22,6 @@ async def watched(
     """What a load on some servers measures, with the clocks beside it.
 
     Args:
-        endpoints: at least one.
         load: is given each of them as a target.
 
     Raises:

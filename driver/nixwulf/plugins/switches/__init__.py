@@ -44,7 +44,6 @@ def cycle(name: str, switch: PowerSwitch, off_s: float = OFF_S) -> None:
 
     Args:
         name: The node's name.
-        switch: Its power switch.
         off_s: Seconds without power, where the kind can turn off.
 
     Raises:

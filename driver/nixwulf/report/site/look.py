@@ -93,7 +93,6 @@ class Look:
         """The mark of a row, with a link from a page of a folder to that of its record.
 
         Args:
-            row: the row.
             x: place along x, in the chart's unit.
             y: place along y, in the row's unit or a line's place.
         """

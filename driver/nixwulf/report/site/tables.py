@@ -124,7 +124,6 @@ def of_group(group: Group, best: SiteRow | None, links: Links) -> list[Value]:
     """The cells of LIST_COLUMNS.
 
     Args:
-        group: the subject of a page.
         best: its fastest decode; None without any.
         links: addresses as seen from the list.
     """

@@ -72,8 +72,6 @@ def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
     """Compare equal conditions of two sides.
 
     Args:
-        a: what is compared with.
-        b: what is compared.
         over: names of conditions that need not be equal.
 
     Raises:

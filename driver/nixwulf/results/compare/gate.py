@@ -132,7 +132,6 @@ class _Noise:
 
         Args:
             target: its true share of A.
-            limit: what it is held to.
             chance: how probable it may be if nothing had changed.
         """
         import numpy as np

@@ -200,8 +200,6 @@ def _of_sessions(one: _Side, two: _Side, weight: float) -> tuple[Variance, float
     too few of them it is assumed.
 
     Args:
-        one: a side.
-        two: the other.
         weight: the sum of the squares of what each session adds to the ratio; 0 where each adds
             the same to both sides.
     """
@@ -224,8 +222,6 @@ def _noise(runs: Runs, sessions: int, distribution: bool) -> Variance | None:
 
     Args:
         runs: their samples, all sessions brought to one level.
-        sessions: how many there are.
-        distribution: as of ratio_interval.
 
     Returns:
         None where each session is of one run; not a number where a resample has no logarithm.

@@ -132,8 +132,6 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
     Where a side has several values of such a key, it is not compared: which of them is meant?
 
     Args:
-        a: what is compared with.
-        b: what is compared.
         over: names of conditions that need not be equal.
 
     Raises:

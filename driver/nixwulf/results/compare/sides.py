@@ -102,9 +102,7 @@ def split(records: Iterable[Record], ids: Collection[str], name: str) -> tuple[S
     """Two sides of the records of one run.
 
     Args:
-        records: of the run.
         ids: of the cases that are compared with.
-        name: of those.
     """
     sides: tuple[list[Record], list[Record]] = ([], [])
     for record in records:

@@ -98,8 +98,6 @@ def sentences(comparison: Comparison, names: Names, limit: float | None) -> list
     """Sentences below the pairs: failures, what was left out, what is below the limit.
 
     Args:
-        comparison: the comparison.
-        names: how its cases are named.
         limit: share of A that B must reach; None: not asked.
     """
     sentences = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]

@@ -87,13 +87,9 @@ def publication(
     """A run folder made fit for others.
 
     Args:
-        folder: the run.
         names: of engines and benchmarks, which identify nobody.
         keep: kinds of private texts that stay.
-        others: more words to take out.
         users: of the machine that the driver ran on.
-        hosts: names of that machine.
-        homes: folders of these users.
 
     Raises:
         InputError: when two records become one.

@@ -67,13 +67,11 @@ def known_words(
     Nodes become n1, n2, ... in the order of the cluster file, else of the largest run.
 
     Args:
-        records: those of the run.
         cluster: its cluster file as the plan has it; may be empty.
         closed: words that are never private.
         users: of the driver's machine.
         hosts: names of the driver's machine.
         homes: folders of these users there.
-        others: more words, of the user.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
     texts = [text for record in kept for text in strings(record)]
@@ -129,13 +127,7 @@ class _Private:
         self.closed |= _EVERYBODYS
 
     def add(self, word: str, kind: Kind, instead: str) -> None:
-        """Keep a word as private, unless it identifies nobody.
-
-        Args:
-            word: as it occurs.
-            kind: what it is.
-            instead: what replaces it.
-        """
+        """Keep a word as private, unless it identifies nobody."""
         bare = word.strip().rstrip(".").lower()
         if len(bare) >= _SHORTEST and not bare.isdecimal() and bare not in self.closed:
             self.words[bare] = Word(kind, instead)

@@ -35,7 +35,6 @@ def pattern(
     """A pattern in whose place stands its kind's last word but 'name' and 'number', in brackets.
 
     Args:
-        kind: what it finds.
         expression: with a group 'it' around what is private, if not all of it is.
         spare: whether a match is nothing private.
     """

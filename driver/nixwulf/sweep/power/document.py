@@ -59,7 +59,6 @@ def efficiency(
     Args:
         nodes: samples by the node's name.
         meters: of the sockets that the nodes are plugged into.
-        metrics: of the run.
 
     Returns:
         An entry for each metric and source, with the metric's index.
@@ -166,7 +165,6 @@ def document(
         meters: of the sockets that the nodes are plugged into.
         window: begin and end of the measurement, monotonic seconds; None when there was none.
         idle: watts by node (or meter) and source, of nodes that do nothing.
-        metrics: of the run.
     """
     if window is None:
         return {"absent": "The run ended before anything was measured."}

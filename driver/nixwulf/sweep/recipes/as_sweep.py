@@ -75,7 +75,6 @@ def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     """The YAML of a sweep: the first recipe is its matrix, the others are more blocks.
 
     Args:
-        recipes: at least one.
         name: of the sweep, as near as a name may be.
         source: the file, for messages and the first line.
 
@@ -138,7 +137,6 @@ def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
     """Its axes, each with one value but for the lists of a benchmark's flags.
 
     Args:
-        recipe: what somebody starts.
         model: its name in the sweep.
         draft: that of a model that drafts for it, or empty.
     """

@@ -33,10 +33,6 @@ def read(text: str, flag: str) -> Drafting:
     """The value of a flag that has drafts as JSON.
 
     A model's method is left to the engine, which sees by its files what kind of head it is.
-
-    Args:
-        text: the value.
-        flag: for what is left out.
     """
     try:
         document = json.loads(text)

@@ -66,8 +66,6 @@ def without_meaning(
     """The keys of a recipe that its reader has no use for, each with why.
 
     Args:
-        document: the recipe.
-        known: keys that are read.
         reasons: why a sweep has no such key, by key; of others it is not known.
     """
     return tuple(

@@ -108,10 +108,7 @@ def refusal(error: ShellError, line: str, number: int, source: str) -> InputErro
     """The sentence for a text that a shell would have to run.
 
     Args:
-        error: what is there.
-        line: the line of the file.
         number: its number, from 1 on.
-        source: the file.
     """
     return InputError(
         f"{source}: line {number} has {error.what}: {quoted(line.strip())}; a recipe is "

@@ -60,9 +60,7 @@ def read(document: Mapping[str, Any], text: str, source: str) -> Start:
     """What a recipe starts.
 
     Args:
-        document: of its YAML.
         text: of its file, in which a line is looked for.
-        source: the file, for messages.
 
     Raises:
         InputError: for a shell's work in the command, a placeholder without a value, keys of

@@ -46,8 +46,6 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     """A recipe of what starts it.
 
     Args:
-        start: words and environment.
-        source: the file, for messages.
         model: instead of the recipe's own; empty: that.
 
     Raises:

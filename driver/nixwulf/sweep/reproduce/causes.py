@@ -51,7 +51,6 @@ def causes(
     """The facts that may have slowed a run, the likeliest first.
 
     Args:
-        record: of the run that is slow.
         reference: of the run or source that it repeats.
         model: as the sweep names it, with its sha256 where that is known.
         source: the cluster's file, for the commands.

@@ -32,7 +32,6 @@ def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
     """The sweep that repeats a published record on a cluster.
 
     Args:
-        record: a published one.
         cluster: where it is to run; it has the record's platforms.
         model: path on the nodes or name on Hugging Face; empty: a file named as the record has it.
 
@@ -123,12 +122,7 @@ def _fabric(record: Record, cluster: Cluster, nodes: int, transport: str) -> Fab
 
 
 def fitted(sweep: Sweep, cluster: Cluster) -> Sweep:
-    """A sweep that names no fabric, each number of nodes on that most like its record's.
-
-    Args:
-        sweep: with what it expects.
-        cluster: of any names of fabrics.
-    """
+    """A sweep that names no fabric, each number of nodes on that most like its record's."""
     blocks = []
     for block, nodes in ((axes, count) for axes in sweep.blocks for count in axes["nodes"]):
         alone = {**block, "nodes": [nodes]}
@@ -178,7 +172,6 @@ def sweep_of_run(folder: RunFolder, tolerance: float = TOLERANCE) -> Sweep:
     """The sweep of an earlier run, which expects what that run measured; raises InputError.
 
     Args:
-        folder: with its plan.
         tolerance: share by which a repeat may be off.
     """
     if folder.plan is None:

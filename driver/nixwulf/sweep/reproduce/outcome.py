@@ -42,12 +42,7 @@ class Repeat:
 
 
 def repeats(plan: Plan, records: Sequence[Record]) -> list[Repeat]:
-    """All that a plan's sweep expects, in its order; raises InputError for a bad 'expect'.
-
-    Args:
-        plan: of the run.
-        records: that it left.
-    """
+    """All that a plan's sweep expects, in its order; raises InputError for a bad 'expect'."""
     document = {"sweep": {"document": plan.sweep.document}}
     explained, _ = explain_records([(record, document) for record in records])
     explanations: Explanations = {

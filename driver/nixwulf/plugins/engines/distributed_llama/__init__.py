@@ -214,8 +214,6 @@ def infer_argv(run: Run, prompt: str, steps: int) -> list[str]:
     """The command line of an inference.
 
     Args:
-        run: of the case.
-        prompt: the text.
         steps: tokens of the prompt and after it, together.
     """
     inference = [run.program("dllama"), "inference", "--prompt", prompt, "--steps", str(steps)]
@@ -228,7 +226,6 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Inferenc
     Args:
         run: of the case; its workers are waited for.
         name: of the process among those of the run.
-        prompt: the text.
         steps: tokens of the prompt and after it, together.
 
     Returns:

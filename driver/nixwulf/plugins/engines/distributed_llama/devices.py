@@ -96,8 +96,6 @@ def require(run: Run, node: Connection, process: OwnedProcess) -> None:
     """Require that a process on a node that computes on a GPU printed the GPU's name.
 
     Args:
-        run: of the case.
-        node: where the process runs.
         process: a root or a worker.
 
     Raises:

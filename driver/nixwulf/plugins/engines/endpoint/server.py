@@ -161,12 +161,7 @@ def _listed(endpoint: Endpoint) -> list[Mapping[str, Any]]:
 
 
 def refused(endpoint: Endpoint, status: int) -> RunFailure:
-    """Why a server that answered 401 or 403 did, and what to do.
-
-    Args:
-        endpoint: the server.
-        status: of HTTP.
-    """
+    """Why a server that answered 401 or 403 did, and what to do."""
     how = f"it does not take the key in {KEY}; export the right one"
     if not endpoint.headers:
         how = (

@@ -165,8 +165,6 @@ def argv(run: Run, node: Connection, joined: Network) -> list[str]:
     """A node's command line: the head answers and leads.
 
     Args:
-        run: of the case.
-        node: the node.
         joined: how the nodes of the run find each other.
     """
     role = ["--force-master"] if node is run.head else ["--no-api"]

@@ -75,10 +75,8 @@ def placement_of(
     """The request that places a model.
 
     Args:
-        model: its name on Hugging Face.
         parallelism: "single", "pipeline" or "tensor".
         transport: "tcp" or "rdma"; None on one node.
-        nodes: how many.
     """
     body = {"model_id": model, **_split(parallelism, transport, nodes)}
     return ExoRequest("POST", "/place_instance", body)
@@ -88,8 +86,6 @@ def greedy(model: str, seed: int, count: int) -> ExoRequest:
     """A chat whose tokens come back.
 
     Args:
-        model: its name on Hugging Face.
-        seed: of the case.
         count: tokens of the answer.
     """
     body = {
@@ -113,9 +109,7 @@ def require_placement(model: str, case: Case, answer: Any) -> None:
     """Require that exo's previews have the placement that a case asks for.
 
     Args:
-        model: its name on Hugging Face.
         case: with parallelism, transport and nodes.
-        answer: to `previews`.
 
     Raises:
         RunFailure: there is no such preview, with exo's reason where it gives one.
@@ -141,9 +135,7 @@ def placed_instance(model: str, before: Collection[str], answer: Any) -> Instanc
     """The instance of a model that is new among the instances of exo.
 
     Args:
-        model: its name on Hugging Face.
         before: ids of the instances before it was placed.
-        answer: to INSTANCES.
 
     Raises:
         RunFailure: there is none.

@@ -178,12 +178,7 @@ def draft_arguments(run: Run) -> list[str]:
 
 
 def draft_problem(run: Run, log: str) -> str:
-    """Why a server does not draft as the case asks, in its own words; empty where it has none.
-
-    Args:
-        run: of the case.
-        log: of the server.
-    """
+    """Why a server does not draft as the case asks, in its own words; empty where it has none."""
     match = _NO_DRAFT.search(log)
     words = f": {match[1].strip()}" if match else ""
     return (
@@ -287,8 +282,6 @@ def transport_problem(
 
     Args:
         transport: "tcp" or "rdma".
-        client_node: the node of the client.
-        client: its output.
         servers: output of the RPC servers, by node.
     """
     if transport == "tcp":
@@ -330,9 +323,7 @@ def bench_problem(
     """What a row of llama-bench's JSON has against devices and layers that were asked for.
 
     Args:
-        asked: devices; empty: the CPU.
         layers: how many were to run on them.
-        node: where it ran.
         row: keys and values of the row.
     """
     backends = str(row.get("backends", ""))
@@ -351,8 +342,6 @@ def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
     """What a llama-server's log has against the devices that it was given, or None.
 
     Args:
-        asked: devices; empty: the CPU.
-        node: where it runs.
         log: its output so far; one that names no device proves nothing.
     """
     log = _of_the_model(log)
@@ -383,8 +372,6 @@ def rpc_server_problem(asked: Sequence[str], node: str, output: str) -> str | No
     """What an RPC server's list of its devices has against those that it was to offer, or None.
 
     Args:
-        asked: devices.
-        node: where it runs.
         output: its output so far; one without the list proves nothing.
     """
     devices = _OFFERS.findall(output)

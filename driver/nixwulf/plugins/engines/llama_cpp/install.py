@@ -202,7 +202,6 @@ def configure_arguments(source: Path, tree: Path, generator: str | None) -> list
 
     Args:
         source: folder of llama.cpp's source.
-        tree: folder of the build.
         generator: CMake's name of a build tool; None: its default.
     """
     chosen = ["-G", generator] if generator else []

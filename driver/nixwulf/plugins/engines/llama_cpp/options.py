@@ -195,10 +195,8 @@ def of_draft(
     """What llama-server takes to draft: a model runs on the head alone.
 
     Args:
-        parameters: of the case.
         model: path of its draft model, empty without one.
         gpus: of the head, by the names that its build lists.
-        flags: of the build.
 
     Raises:
         RunFailure: unsupported, by a build that lacks the kind; a draft model without --spec-type
@@ -244,7 +242,6 @@ def environment(
     GGML_RPC_NO_RDMA, and all on Linux skip every device whose name is not that of GGML_RDMA_DEV.
 
     Args:
-        parameters: of the case.
         transport: "tcp" or "rdma"; None on one node.
         attachment: the node's place on the fabric; None on one node.
     """

@@ -95,9 +95,7 @@ def ask(run: Run, engine: Engine, program: str) -> None:
     """Ask MLX on each node what it computes on, and keep it for `backend`.
 
     Args:
-        run: of the case.
         engine: MLX, or another engine on it.
-        program: one whose Python has MLX.
 
     Raises:
         RunFailure: a node's GPU would not be used.
@@ -138,7 +136,6 @@ def device_matrix(nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
 
     Args:
         nodes: n of them, in the order of the ranks.
-        fabric: of the case.
 
     Returns:
         n rows of n device names.
@@ -202,10 +199,7 @@ def started(
     """A program on every node, stopped when the block ends.
 
     Args:
-        run: of the case.
         label: of the processes among those of the run.
-        program: its name on PATH.
-        of_rank: the arguments of a rank.
 
     Raises:
         RunFailure: a rank failed; `unsupported` where the program cannot split the model so.
@@ -242,7 +236,6 @@ def group(nodes: Sequence[Node], fabric: str, transport: str | None) -> str:
 
     Args:
         nodes: in the order of the ranks.
-        fabric: of the case.
         transport: "tcp" (ring) or "rdma" (jaccl).
 
     Raises:
@@ -276,7 +269,6 @@ def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:
     """The variables by which a rank finds its group without NCCL.
 
     Args:
-        run: of the case.
         rank: from 0, the head's.
         path: file with the group's text on the rank's node.
     """
