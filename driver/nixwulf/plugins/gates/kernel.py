@@ -62,7 +62,7 @@ def _judge_known_bad(context: GateContext, node: Node) -> Iterator[Verdict]:
         if entry["gpu"] not in _targets(context, node):
             continue
         found = {what: holds(entry, facts) for what, holds in _CONDITIONS.items()}
-        found["llama.cpp build"] = _llama_cpp(entry, context, node)
+        found["engine's build"] = _llama_cpp(entry, context, node)
         if False in found.values():
             continue
         lacking = [what for what, holds in found.items() if holds is None]
@@ -113,10 +113,12 @@ def _llama_cpp(entry: Mapping[str, Any], context: GateContext, node: Node) -> bo
     if "llama_cpp_from" not in entry:
         return True
     case = context.case
-    if case is None or case.engine != "llama.cpp" or case.parameters.get("backend") != "rocm":
+    if case is None or case.engine != entry["engine"] or case.parameters.get("backend") != "rocm":
         return False
     build = _build(context, node)
-    return build and entry["llama_cpp_from"] <= build < entry["llama_cpp_before"]
+    if build is None:
+        return None
+    return bool(entry["llama_cpp_from"] <= build < entry["llama_cpp_before"])
 
 
 # Whether each condition of an entry holds of a node; None where the node does not report it.
@@ -130,7 +132,7 @@ _CONDITIONS: Mapping[str, Callable[[Mapping[str, Any], Facts], bool | None]] = {
 def _what(entry: Mapping[str, Any], context: GateContext, node: Node) -> str:
     facts, parts = context.facts[node.name], []
     if "llama_cpp_from" in entry:
-        parts.append(f"llama.cpp build {_build(context, node)}")
+        parts.append(f"{entry['engine']} build {_build(context, node)}")
     if "kernel_from" in entry:
         parts.append(f"kernel {facts.kernel!r}")
     if "firmware_from" in entry:
@@ -153,7 +155,7 @@ GATES = (
     Gate(
         name="known-bad",
         slows="nodes",
-        holds="kernel, GPU firmware and a ROCm build of llama.cpp are not among `data/known_bad.toml`",
+        holds="kernel, GPU firmware and an engine's ROCm build are not among `data/known_bad.toml`",
         reads="`osrelease`; the MES in `/sys/class/drm/*/device/fw_version`; the linux-firmware "
         "release that booted, which only nodes of this flake report",
         fix="take the kernel, firmware or build that the sentence names",
