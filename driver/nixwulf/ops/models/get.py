@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.names import Refusal
 from nixwulf.core.text import plural
 from nixwulf.ops.models import hub
 from nixwulf.ops.models.machines import folder_here, here
@@ -18,7 +19,6 @@ from nixwulf.ops.models.store import (
     SUFFIXES,
     Document,
     Place,
-    Refusal,
     digest_of,
     manifest_of,
 )
