@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.core.names import Refusal
+from nixwulf.core.names import Refusal, join
 from nixwulf.core.text import plural
 from nixwulf.ops.models import hub
 from nixwulf.ops.models.machines import folder_here, here
@@ -66,15 +66,26 @@ def _from_hub(
     name = repository.rpartition("/")[2] if whole else PurePosixPath(files[0].name).name
     place = _new_place(name)
     staging = _staging(f"{repository}@{found.commit}")
+    own = {
+        file: f"{place.name}/{file.name}" if whole else PurePosixPath(file.name).name
+        for file in files
+    }
+    try:  # all of them before any: a mirror's name may lead out of both folders
+        moves = [
+            (join(staging, one.name), join(place.folder, own[one], link=True)) for one in files
+        ]
+    except Refusal as error:
+        raise InputError(
+            f"{repository!r}: {error}; nothing was fetched. Get it from another hub by HF_ENDPOINT."
+        ) from None
     _require_room(sum(file.bytes for file in files), staging)
     say(f"{repository} at {found.commit[:12]}: {plural(len(files), 'file')}")
     for file in files:
         path = hub.fetch(repository, found.commit, file, staging)
         expected = sha256 if sha256 and len(files) == 1 else file.sha256
         _require_sha256(path, expected, f"{repository}/{file.name}")
-    for file in files:
-        own = f"{place.name}/{file.name}" if whole else PurePosixPath(file.name).name
-        _move(staging / file.name, place.folder / own)
+    for arrived, final in moves:
+        _move(arrived, final)
     shutil.rmtree(staging)
     return _kept(place, f"{repository}@{found.commit}")
 

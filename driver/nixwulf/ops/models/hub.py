@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.names import join
 
 _OTHER_FORMS = (".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth")
 _OTHER_FOLDERS = (".", "consolidated", "metal/", "onnx/", "openvino/", "original/")
@@ -74,7 +75,7 @@ def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
         url = huggingface_hub.hf_hub_url(repository, file.name, revision=commit)
         huggingface_hub.get_hf_file_metadata(url)
         token = huggingface_hub.get_token()
-    path = folder / file.name
+    path = join(folder, file.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size == file.bytes:
         return path

@@ -186,3 +186,42 @@ def test_where_a_url_is_from_has_its_port_and_not_its_password(get, hub, folder)
     assert store.Place(str(folder), "tiny-Q8_0.gguf").known()["origin"] == (
         f"{hub.url}/files/tiny-Q8_0.gguf"
     )
+
+
+FOREIGN = [
+    "x/../../../../../../../../../../../../authorized_keys",
+    "../model.gguf",
+    "/root/absolute.gguf",
+    "a//b.gguf",
+    "./a.gguf",
+    "a/./b.gguf",
+    "..",
+    "a\\..\\..\\b.gguf",
+    "C:\\b.gguf",
+    "C:b.gguf",
+    "nul.gguf",
+    "a/COM1/b.gguf",
+    "a\0.gguf",
+    "a\x1b[2J.gguf",
+    "a" * 300 + ".gguf",
+    "a./b.gguf",
+]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_name_of_a_hub_that_is_no_files_is_refused_before_anything_is_fetched(
+    get, hub, folder, name
+):
+    hub.files = {"config.json": b"{}", "model.safetensors": b"x" * 64, name: b"ssh-ed25519 AAAA"}
+    assert get("org/name", "--only", "*").returncode == 2
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+    assert all("resolve" not in path for _, path in hub.asked)
+
+
+def test_a_link_in_the_folder_of_models_leads_a_hubs_file_nowhere(get, hub, folder, tmp_path):
+    (folder / "name").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "name" / "x").symlink_to(tmp_path / "elsewhere")
+    hub.files = {"model.safetensors": b"x" * 64, "x/authorized_keys": b"ssh-ed25519 AAAA"}
+    assert get("org/name").returncode == 2
+    assert not list((tmp_path / "elsewhere").iterdir())
