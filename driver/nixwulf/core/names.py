@@ -31,7 +31,7 @@ def join(folder: Path, name: str, *, link: bool = False) -> Path:
 
     Raises Refusal for a name that leads elsewhere, here or on another system.
     """
-    if reason := _fault(name):
+    if reason := fault(name):
         raise Refusal(f"{_shown(name)} is no name of a file in {str(folder)!r}: {reason}")
     path = folder / name
     home = os.path.realpath(folder)
@@ -40,7 +40,7 @@ def join(folder: Path, name: str, *, link: bool = False) -> Path:
     return path
 
 
-def _fault(name: object) -> str:
+def fault(name: object) -> str:
     """What is wrong with a name; empty for a good one."""
     if not isinstance(name, str) or not name:
         return "it is no text"
