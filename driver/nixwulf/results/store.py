@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import click
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import read_json
@@ -19,6 +22,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 # Outputs of programs and references of tokens, which may be JSON and are no records.
 _NO_RECORDS = frozenset({"raw", "references"})
+_MANY = 500  # records take a second to read
 _MOST_FOLDERS = 20_000  # A disk has more, and takes a minute to look through.
 # What two records of the same numbers may differ in: the driver that wrote them down.
 _OF_THE_WRITER = frozenset({"digest", "provenance"})
@@ -67,11 +71,14 @@ def read_entries(paths: Paths) -> Iterator[Entry]:
     """
     known = Identities()
     texts: dict[str, str] = {}
-    for path in record_paths(paths):
-        record = load(path)
-        if known.add(path, record):
-            _share(record, texts)
-            yield Entry(path, record)
+    found = record_paths(paths)
+    hidden = len(found) < _MANY or not sys.stderr.isatty()
+    with click.progressbar(found, label="Reading", file=sys.stderr, hidden=hidden) as shown:
+        for path in shown:
+            record = load(path)
+            if known.add(path, record):
+                _share(record, texts)
+                yield Entry(path, record)
 
 
 def _share(document: dict[str, Any] | list[Any], texts: dict[str, str]) -> None:
