@@ -81,7 +81,7 @@ def read_entries(paths: Paths) -> Iterator[Entry]:
                 yield Entry(path, record)
 
 
-def _share(document: dict[str, Any] | list[Any], texts: dict[str, str]) -> None:
+def _share(document: Any, texts: dict[str, str]) -> None:
     """Keep equal texts once in memory: a third of what records take."""
     for key, value in document.items() if isinstance(document, dict) else enumerate(document):
         if isinstance(value, str):
