@@ -11,8 +11,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from nixwulf.inventory.platforms import platform_names
-from nixwulf.results.publish.pattern import Kind
-from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS
+from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS, Kind
 from nixwulf.results.record import Record
 
 # Names that many machines and users have identify nobody.

@@ -15,7 +15,7 @@ from nixwulf.results import record
 from nixwulf.results.publish.folder import publication
 from nixwulf.results.publish.identifiers import closed_words
 from nixwulf.results.publish.scrub import Scrubber
-from nixwulf.results.publish.secrets import _FAMILIES
+from nixwulf.results.publish.patterns import FAMILIES
 from nixwulf.results.store import Entry, RunFolder
 from record_factory import case, ok, plan
 
@@ -38,11 +38,11 @@ def test_no_planted_text_leaves_from_any_field():
         assert list(planted.leaks([one], [field])) == []
 
 
-@pytest.mark.parametrize("name", sorted(read_toml(_FAMILIES)["families"]))
+@pytest.mark.parametrize("name", sorted(read_toml(FAMILIES)["families"]))
 @settings(max_examples=5)
 @given(st.data())
 def test_a_token_of_each_family_is_taken_out(name, data):
-    family = read_toml(_FAMILIES)["families"][name]
+    family = read_toml(FAMILIES)["families"][name]
     alphabet = st.characters(codec="ascii", exclude_categories=["Cc"])
     made = data.draw(st.from_regex(family, fullmatch=True, alphabet=alphabet))
     assert Scrubber(closed=CLOSED).text(f"with {made} now").startswith("with [key]")

@@ -1,0 +1,83 @@
+"""Words of a run that are in none of our texts: only who wrote them knows whether they are private.
+
+data/public_words.txt has the others; tools/public_words.py writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+_FILE = Path(str(resources.files("nixwulf"))) / "data" / "public_words.txt"
+_SHORTEST = 3
+_AROUND = 24
+# Digests of ours and builds: taken out as keys where they are any.
+_HEXADECIMAL = re.compile(r"(?i)(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{1,3}|[a-z]{1,2}\d+")
+_TAKEN_OUT = re.compile(r"\[(?:address|host|user|serial|key|\.\.\.)\]")
+# What --scrub takes out at once: letters and digits, and what they are of.
+_WORD = re.compile(r"[^\W_]+")
+_PARTS = re.compile(r"[A-Z]?[^\W\dA-Z_]+|[A-Z]+(?![^\W\dA-Z_])|\d+")
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A word, how many fields have it, and where the first is: the field and what is around it."""
+
+    word: str
+    fields: int
+    place: str
+    around: str
+
+
+@cache
+def _public() -> frozenset[str]:
+    return frozenset(_FILE.read_text("utf-8").split())
+
+
+def parts(word: str) -> Iterator[str]:
+    """What a word is looked up by: by itself with any number, else by what is joined in it."""
+    yield re.sub(r"\d+", "0", word.lower())
+    if not any(map(str.isdecimal, word)):
+        yield from (part.lower() for part in _PARTS.findall(word) if len(part) >= _SHORTEST)
+
+
+def is_public(word: str) -> bool:
+    """Whether a word, or all that is joined in it, is in our texts."""
+    if sum(map(str.isalpha, word)) < _SHORTEST or _HEXADECIMAL.fullmatch(word):
+        return True
+    whole, *joined = parts(word)
+    return whole in _public() or (len(joined) > 1 and all(one in _public() for one in joined))
+
+
+def unknown_words(documents: Iterable[Any]) -> tuple[Unknown, ...]:
+    """The words that are in no text of ours, those of most fields first."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for place, text in (one for document in documents for one in _texts(document, "")):
+        bare = _TAKEN_OUT.sub(lambda taken: " " * len(taken[0]), text)
+        for match in _WORD.finditer(bare):
+            if not is_public(match[0]):
+                around = text[max(0, match.start() - _AROUND) : match.end() + _AROUND]
+                found.setdefault(match[0].lower(), []).append((place, around))
+    words = (
+        Unknown(word, len({place for place, _ in places}), *places[0])
+        for word, places in found.items()
+    )
+    return tuple(sorted(words, key=lambda one: (-one.fields, one.word)))
+
+
+def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Every text of a document, keys too, by its field."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield place, key
+            yield from _texts(inner, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner, place)
