@@ -34,9 +34,7 @@ _NO_SERIALS = re.compile(r"AVX\w*|W[RC][0-9CLR]{6}")
 _NO_ACCOUNTS = re.compile(r"(?i)system|administrators|.*\.(?:exe|dll|bat|cmd|gguf|py)")
 _ESCAPES = frozenset("nrtbfvaux")
 # As one number, other networks of nobody are as good as any count of bytes.
-_BY_NUMBER = tuple(
-    map(ipaddress.ip_network, ("172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"))
-)
+_BY_NUMBER = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")))
 
 # The largest vocabularies have fewer tokens than this: the number of one is no secret.
 _VOCABULARY = 1 << 22

@@ -77,9 +77,9 @@ def _joined(text: str) -> str:
     """With the lines joined that a terminal may have broken: the longest, and what follows."""
     lines = text.split("\n")
     width = max(map(len, lines))
-    return "".join(
-        line if len(line) == width else f"{line}\n" for line in lines
-    ).removesuffix("\n" if len(lines[-1]) < width else "")
+    return "".join(line if len(line) == width else f"{line}\n" for line in lines).removesuffix(
+        "\n" if len(lines[-1]) < width else ""
+    )
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from typing import Any
 _FILE = Path(str(resources.files("nixwulf"))) / "data" / "public_words.txt"
 _SHORTEST = 3
 _AROUND = 24
-# Digests of ours and builds: taken out as keys where they are any.
-_HEXADECIMAL = re.compile(r"(?i)(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{1,3}|[a-z]{1,2}\d+")
+# Digests and builds too: those that are private are taken out as keys.
+_NUMBER = re.compile(r"(?i)0x[0-9a-f]+|(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{3}")
 _TAKEN_OUT = re.compile(r"\[(?:address|host|user|serial|key|\.\.\.)\]")
 # What --scrub takes out at once: letters and digits, and what they are of.
-_WORD = re.compile(r"[^\W_]+")
+WORD = re.compile(r"[^\W_]+")
 _PARTS = re.compile(r"[A-Z]?[^\W\dA-Z_]+|[A-Z]+(?![^\W\dA-Z_])|\d+")
 
 
@@ -46,9 +46,14 @@ def parts(word: str) -> Iterator[str]:
         yield from (part.lower() for part in _PARTS.findall(word) if len(part) >= _SHORTEST)
 
 
+def is_short(word: str) -> bool:
+    """Whether a word is a number, or too short to name somebody."""
+    return sum(map(str.isalpha, word)) < _SHORTEST or bool(_NUMBER.fullmatch(word))
+
+
 def is_public(word: str) -> bool:
     """Whether a word, or all that is joined in it, is in our texts."""
-    if sum(map(str.isalpha, word)) < _SHORTEST or _HEXADECIMAL.fullmatch(word):
+    if is_short(word):
         return True
     whole, *joined = parts(word)
     return whole in _public() or (len(joined) > 1 and all(one in _public() for one in joined))
@@ -59,7 +64,7 @@ def unknown_words(documents: Iterable[Any]) -> tuple[Unknown, ...]:
     found: dict[str, list[tuple[str, str]]] = {}
     for place, text in (one for document in documents for one in _texts(document, "")):
         bare = _TAKEN_OUT.sub(lambda taken: " " * len(taken[0]), text)
-        for match in _WORD.finditer(bare):
+        for match in WORD.finditer(bare):
             if not is_public(match[0]):
                 around = text[max(0, match.start() - _AROUND) : match.end() + _AROUND]
                 found.setdefault(match[0].lower(), []).append((place, around))
