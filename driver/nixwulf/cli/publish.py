@@ -41,7 +41,11 @@ _MOST_WORDS = 15
     help="Where the folder of the results is written.",
 )
 @click.option(
-    "--scrub", "others", multiple=True, metavar="WORD", help="Take this out too; repeatable."
+    *("--hide", "--scrub"),
+    "others",
+    multiple=True,
+    metavar="WORD",
+    help="Take this out too; repeatable.",
 )
 @click.option(
     "--keep",
@@ -61,7 +65,7 @@ def publish(
     \b
     Examples:
       nixwulf publish runs/first
-      nixwulf publish runs/first --scrub acme --scrub 'room 12'
+      nixwulf publish runs/first --hide acme --hide 'room 12'
     """
     from nixwulf.plugins import benchmarks, engines
     from nixwulf.results.publish import desk
@@ -85,7 +89,7 @@ def publish(
 
     made = without(others)
     unknown = unknown_words((*made.records, {"README.md": made.title}))
-    _show_unknown(unknown)
+    _show_unknown(run, unknown)
     if unknown and sys.stdin.isatty():
         private = click.prompt("Private are (words; none: Enter)", "", show_default=False, err=True)
         made = without((*others, *private.replace(",", " ").split()))
@@ -93,7 +97,7 @@ def publish(
     _show(made.found)
     click.echo(
         f"The name of the cluster is in it: {', '.join(made.clusters)}. Raw outputs are not.\n"
-        f"Look through {place}: common words may be private too; --scrub WORD takes one out.\n"
+        f"Look through {place}: common words may be private too; --hide WORD takes one out.\n"
         "To contribute it (docs/share.md):\n"
         f"  git switch -c {made.name}\n"
         f"  git add {shlex.quote(str(place))}\n"
@@ -131,7 +135,7 @@ def _show(found: Sequence[Finding]) -> None:
     output(100).print(rich_table(table) if kinds else "Nothing private was found.")
 
 
-def _show_unknown(unknown: Sequence[Unknown]) -> None:
+def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
     """The words that only the user can judge, on standard error."""
     from nixwulf.core.document import Column, Table, output, rich_table
 
@@ -144,4 +148,5 @@ def _show_unknown(unknown: Sequence[Unknown]) -> None:
     rest = " ".join(one.word for one in unknown[_MOST_WORDS:])
     if rest:
         click.echo(f"And: {rest}", err=True)
-    click.echo("Is one of these private? --scrub WORD takes it out.", err=True)
+    again = f"nixwulf publish {shlex.quote(str(run))} --hide {shown[0].word}"
+    click.echo(f"Is one of these private? This takes it out: {again}", err=True)

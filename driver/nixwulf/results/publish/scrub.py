@@ -49,7 +49,8 @@ def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:
 _CLUSTER_NAME = "cluster"
 # Ignoring case, an s is also the long one, whose small letter is none of the word.
 _OTHER_CASE = Word("word", "[...]")
-_SHORT = 3  # Shorter words are everywhere; they are names only alone, or in quotes.
+# Shorter words are everywhere; they are names only alone, in quotes, or where the user says so.
+_SHORT = 3
 # What is called a commit or a digest, or is an id of ours by the schema.
 _DIGESTS = frozenset({"build_commit", "revision", "plan_digest"})
 _DIGEST = re.compile(r"[0-9a-f]{7,64}(-dirty)?")
@@ -102,12 +103,14 @@ class Scrubber:
     keep: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
     found: list[Finding] = field(default_factory=list)
+    _done: dict[str, tuple[str, list[Finding]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.words = {w: word for w, word in self.words.items() if word.kind not in self.keep}
         ordered = sorted(self.words, key=len, reverse=True)
-        long = "|".join(re.escape(word) for word in ordered if len(word) >= _SHORT)
-        short = "|".join(re.escape(word) for word in ordered if len(word) < _SHORT)
+        named = {word for word in ordered if self.words[word].kind == "word"}
+        long = "|".join(re.escape(w) for w in ordered if len(w) >= _SHORT or w in named)
+        short = "|".join(re.escape(w) for w in ordered if len(w) < _SHORT and w not in named)
         parts = [f"(?<![A-Za-z0-9])(?:{long})(?![A-Za-z0-9])"] if long else []
         parts += [rf"(?<=['\"@])(?:{short})(?=['\":])"] if short else []
         self._known = re.compile("|".join(parts), re.IGNORECASE) if parts else None
@@ -142,6 +145,15 @@ class Scrubber:
         """
         if not text or text in self.closed:
             return text
+        if text not in self._done:  # Records of one run have most of their texts in common.
+            begin = len(self.found)
+            self._done[text] = (self._read(text), self.found[begin:])
+            del self.found[begin:]
+        shown, found = self._done[text]
+        self.found += found
+        return shown
+
+    def _read(self, text: str) -> str:
         begin = len(self.found)
         shown = self._scrubbed(text)
         if "\n" in text:

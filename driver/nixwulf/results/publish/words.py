@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ _AROUND = 24
 # Digests and builds too: those that are private are taken out as keys.
 _NUMBER = re.compile(r"(?i)0x[0-9a-f]+|(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{3}")
 _TAKEN_OUT = re.compile(r"\[(?:address|host|user|serial|key|\.\.\.)\]")
-# What --scrub takes out at once: letters and digits, and what they are of.
+# What --hide takes out at once: letters and digits, and what they are of.
 WORD = re.compile(r"[^\W_]+")
 _PARTS = re.compile(r"[A-Z]?[^\W\dA-Z_]+|[A-Z]+(?![^\W\dA-Z_])|\d+")
 
@@ -59,15 +59,23 @@ def is_public(word: str) -> bool:
     return whole in _public() or (len(joined) > 1 and all(one in _public() for one in joined))
 
 
+@lru_cache(1 << 14)
+def _unknown_of(text: str) -> tuple[tuple[str, str], ...]:
+    """The words of one text, with what is around each."""
+    bare = _TAKEN_OUT.sub(lambda taken: " " * len(taken[0]), text)
+    return tuple(
+        (match[0].lower(), text[max(0, match.start() - _AROUND) : match.end() + _AROUND])
+        for match in WORD.finditer(bare)
+        if not is_public(match[0])
+    )
+
+
 def unknown_words(documents: Iterable[Any]) -> tuple[Unknown, ...]:
     """The words that are in no text of ours, those of most fields first."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for place, text in (one for document in documents for one in _texts(document, "")):
-        bare = _TAKEN_OUT.sub(lambda taken: " " * len(taken[0]), text)
-        for match in WORD.finditer(bare):
-            if not is_public(match[0]):
-                around = text[max(0, match.start() - _AROUND) : match.end() + _AROUND]
-                found.setdefault(match[0].lower(), []).append((place, around))
+    for place, text in (one for document in documents for one in texts(document)):
+        for word, around in _unknown_of(text):
+            found.setdefault(word, []).append((place, around))
     words = (
         Unknown(word, len({place for place, _ in places}), *places[0])
         for word, places in found.items()
@@ -75,14 +83,14 @@ def unknown_words(documents: Iterable[Any]) -> tuple[Unknown, ...]:
     return tuple(sorted(words, key=lambda one: (-one.fields, one.word)))
 
 
-def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+def texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
     """Every text of a document, keys too, by its field."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):
         for key, inner in value.items():
             yield place, key
-            yield from _texts(inner, f"{place}.{key}".lstrip("."))
-    elif isinstance(value, list):
+            yield from texts(inner, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from _texts(inner, place)
+            yield from texts(inner, place)

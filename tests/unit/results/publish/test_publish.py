@@ -421,10 +421,28 @@ def test_a_word_that_nobody_can_know_is_taken_out_when_it_is_named(tmp_path, run
     document["warnings"] = ["Measured at Acme."]
     path.write_text(json.dumps(record.sealed(document)))
     command(run_folder, "--out", tmp_path / "results")
-    done = command(run_folder, "--out", tmp_path / "results", "--scrub", "acme")
+    done = command(run_folder, "--out", tmp_path / "results", "--hide", "acme")
     assert done.exit_code == 0
     (folder,) = (tmp_path / "results").iterdir()
     assert "Acme" not in (folder / "records" / path.name).read_text()
+
+
+@pytest.mark.parametrize("word", ["acmee", "cme", "", " ", "Acme Labs"])
+def test_a_word_that_stands_nowhere_is_refused_and_nothing_is_written(tmp_path, run_folder, word):
+    named_acme(run_folder)
+    done = command(run_folder, "--out", tmp_path / "results", "--hide", word)
+    assert done.exit_code == 2
+    assert repr(word.strip()) in done.stderr
+    assert ("'acme'" in done.stderr) == (word not in {"", " "})
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_word_of_two_letters_is_taken_out_wherever_it_stands(tmp_path, run_folder):
+    name = named_acme(run_folder)
+    assert command(run_folder, "--out", tmp_path / "results", "--hide", "at").exit_code == 0
+    (folder,) = (tmp_path / "results").iterdir()
+    document = json.loads((folder / "records" / name).read_text())
+    assert document["warnings"] == ["Measured [...] Acme."]
 
 
 def named_acme(run_folder):
