@@ -26,7 +26,7 @@ _ENDINGS = {".md", ".py", ".toml", ".json", ".yaml", ".csv", ".nix", ".txt", ".l
 # Made of these, or about what is private.
 _NOT_READ = {FILE.name, "private_texts.toml", "token_families.toml"}
 # Of examples in the docs.
-_PERSONS = {"acme", "alice", "bob", "carol", "jane", "joe", "mallory"}
+PERSONS = {"acme", "alice", "bob", "carol", "jane", "joe", "mallory"}
 _LONGEST = 24
 
 
@@ -45,7 +45,7 @@ def main() -> int:
     found = (word for line in lines for word in words.WORD.findall(scrubber.text(line)))
     read = {word for word in found if not words.is_short(word)}
     kept = {part for word in read for part in words.parts(word) if len(part) <= _LONGEST}
-    public = sorted(word for word in kept - _PERSONS if not words.is_short(word))
+    public = sorted(word for word in kept - PERSONS if not words.is_short(word))
     FILE.write_text("\n".join(public) + "\n", "utf-8")
     print(f"{FILE.relative_to(ROOT)}: {len(public)} words, {FILE.stat().st_size // 1000} kB")
     return 0

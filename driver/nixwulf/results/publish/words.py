@@ -35,7 +35,8 @@ class Unknown:
 
 
 @cache
-def _public() -> frozenset[str]:
+def public_words() -> frozenset[str]:
+    """The words of texts of ours."""
     return frozenset(_FILE.read_text("utf-8").split())
 
 
@@ -56,7 +57,9 @@ def is_public(word: str) -> bool:
     if is_short(word):
         return True
     whole, *joined = parts(word)
-    return whole in _public() or (len(joined) > 1 and all(one in _public() for one in joined))
+    return whole in public_words() or (
+        len(joined) > 1 and all(one in public_words() for one in joined)
+    )
 
 
 @lru_cache(1 << 14)
