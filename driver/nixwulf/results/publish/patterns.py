@@ -41,6 +41,7 @@ _VOCABULARY = 1 << 22
 _NO_VALUES = re.compile(
     r"(?i:true|false|none|null|nil|yes|no|on|off|unset|empty|bool:.*|\(.*|<.*|\$.*|-.*)|[A-Z_]{3,9}"
 )
+_DECIMALS = re.compile(r"\d+\.\d+[A-Za-z%]{0,3}")
 _SHORTEST_WORD = 8
 _BITS_PER_CHARACTER = 3.4
 _OF_EACH = 3
@@ -77,7 +78,8 @@ def _no_secret(match: re.Match[str]) -> bool:
         return (of_text and is_word) or (bool(match["many"]) and not any(map(str.isdigit, value)))
     if name == "token":
         return bool(match["many"]) or not value.isdecimal() or int(value[:20]) < _VOCABULARY
-    return bool(match["many"]) or (name in {"pass", "pin", "secret"} and len(value) < _OF_EACH + 1)
+    few = len(value) <= _OF_EACH or _DECIMALS.fullmatch(value)
+    return bool(match["many"]) or (name in {"pass", "pin", "secret"} and bool(few))
 
 
 def _looks_made(match: re.Match[str]) -> bool:
