@@ -122,6 +122,7 @@ def _check_words(folder: RunFolder, words: Iterable[str]) -> None:
             raise InputError(
                 f"No text of {str(folder.path)!r} has the word {word!r}"
                 + (f"; did you mean {near[0]!r}?" if near else ".")
+                + " Without --hide, publish shows the words that only you can judge."
             )
 
 
