@@ -11,8 +11,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from nixwulf.inventory.platforms import platform_names
-from nixwulf.results.publish.pattern import Kind
-from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS
+from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS, Kind
+from nixwulf.results.publish.words import texts as texts_of
 from nixwulf.results.record import Record
 
 # Names that many machines and users have identify nobody.
@@ -74,7 +74,7 @@ def known_words(
         homes: folders of these users there.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
-    texts = [text for record in kept for text in strings(record)]
+    texts = list(dict.fromkeys(text for _, text in texts_of(kept)))
     found = _Private(closed)
     for host in (*hosts, *_found(HOST_TEXTS, texts), *_variables(kept, _HOST_VARIABLES)):
         found.add_host(host, "[host]")
@@ -101,19 +101,6 @@ def known_words(
             found.add_node(of_cluster[name], place)
         found.words[name.lower()] = Word("host name", place)
     return found.words | {other.lower(): Word("word", "[...]") for other in others}
-
-
-def strings(value: Any) -> Iterator[str]:
-    """Every text of a document, keys too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from strings(inner)
 
 
 @dataclass
