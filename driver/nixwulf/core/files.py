@@ -166,13 +166,16 @@ def _finite(text: str) -> float:
     return value
 
 
-def _require_shallow(document: Any, path: Path | str) -> None:
-    """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold."""
+def _require_shallow(document: Any, path: Path | str, *, numbers: bool = True) -> None:
+    """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold.
+
+    numbers: look at them too; of JSON no other can be read.
+    """
     level: list[Any] = [[document]]
     for _ in range(_MOST_LEVELS):
         branches = [one.values() if isinstance(one, dict) else one for one in level]
         inner = [value for branch in branches for value in branch]
-        for value in inner:
+        for value in inner if numbers else ():
             if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
                 raise InputError(f"{path}: a number of more than 64 bits.")
             if isinstance(value, float) and not math.isfinite(value):
@@ -261,7 +264,7 @@ def parse_json(text: str, source: Path | str) -> Any:
         near = text[error.pos : error.pos + _NEAR].split("\n", maxsplit=1)[0]
         at = f" at {near!r}" if near else ""
         raise InputError(f"{source}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
-    _require_shallow(document, source)
+    _require_shallow(document, source, numbers=False)
     return document
 
 
