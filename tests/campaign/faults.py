@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from outside import hostile_hub, hostile_meter, hostile_peer  # noqa: F401
 from stage import HERE, Missed, Stage, descendants, inside, node, on_node
 
 from nixwulf.core.errors import NixwulfError

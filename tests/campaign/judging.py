@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stage import MUCH
 from trial import Trial
 
 SLACK_S = 10.0
@@ -38,9 +39,9 @@ def _of_the_end(trial: Trial, seen: Seen) -> list[str]:
     found = []
     if _TRACE in seen.output:
         found.append(f"a traceback: {seen.output.strip().splitlines()[-1][:150]}")
-    if seen.code is None:
+    if seen.code is None and seen.memory < MUCH:
         found.append(f"no end {trial.limit_s + SLACK_S:g} s after the fault")
-    elif seen.code not in trial.codes:
+    elif seen.code is not None and seen.code not in trial.codes:
         found.append(f"exit {seen.code}")
     if seen.code and seen.code > 0 and not seen.output.strip() and trial.fault != "redirect":
         found.append(f"exit {seen.code} without a sentence")

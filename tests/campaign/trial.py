@@ -72,6 +72,9 @@ KINDS = {
     "signal_masters": "shared connections killed or stopped",
     "lab_down": "lab killed or stopped",
     "references": "record or plan damaged",
+    "hostile_hub": "hostile hub",
+    "hostile_meter": "hostile meter",
+    "hostile_peer": "hostile peer",
 }
 
 
@@ -84,6 +87,7 @@ class Trial:
     the first run's record; NONE: there is none. second: of the second, NONE for a case of one run.
     codes: exit codes. limit_s: from the fault to the driver's end,
     less the ten seconds that a run may take besides. resumed: the run is gone on with to its end.
+    command: of the driver, in the place of a run of the case.
     """
 
     name: str
@@ -98,3 +102,4 @@ class Trial:
     environment: dict[str, str] = field(default_factory=dict)
     resumed: bool = False
     second: frozenset[str] = NONE
+    command: tuple[str, ...] = ()
