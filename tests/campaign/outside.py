@@ -20,19 +20,21 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from stage import ADDRESSES, Missed, Stage, node
+from trial import WALL_S
 
 import hostile_hub
 from hostile_meter import WATTS
 
 SUPPORT = Path(hostile_hub.__file__).parent
 MIB = 1 << 20
-SECRET = "sk-canary-9f8e7d6c5b4a39281706"  # noqa: S105 - of nobody
-FAR = "10.99.0.1"
-"""An address of the first node that is in no cluster file."""
 PORT = 18080
 _MODEL = "m.gguf"
 _MODEL_BYTES = 3 * MIB + 17
 _LISTEN_S = 20.0
+_ALL = 100
+_MOST = 1e6
+# Tokens a second: of one each 5 ms, up to 250 (timers), and a prompt of 16 is there in no time.
+_SLOW, _FAST, _FAST_PROMPT = 2, 250, 1e5
 _MOST_KEPT = 64 * MIB
 _MINE = "mine, and nobody else's\n"
 _NODE = """
@@ -53,6 +55,35 @@ subnet = "10.91.0.0/24"
 """
 
 
+def hostile_endpoint(stage: Stage, name: str) -> None:
+    """What serves on n1 misbehaves in this way; its tokens come 5 ms after each other."""
+    own_cluster(stage)
+    serve(stage, "hostile_endpoint.py", PORT, name, enter=enter("n1"))
+    stage.must_ask = False  # it prints nothing
+
+    def proof() -> list[str]:
+        return [
+            f"{metric['name']} of {value:g} {metric['unit']}, ok"
+            for record in filter(None, stage.records())
+            for metric in record.get("metrics", ())
+            for value in metric.get("samples", ())
+            if not _possible(metric["name"], metric["unit"], value)
+        ]
+
+    stage.proofs.append(proof)
+
+
+def _possible(name: str, unit: str, value: float) -> bool:
+    """Whether a server can have done that that sends a token each 5 ms, on a busy machine too."""
+    if unit == "%":
+        return 0 <= value <= _ALL
+    if unit == "ms":
+        return 0 <= value <= 1000 * WALL_S
+    if unit == "tok/s":
+        return _SLOW <= value <= (_FAST_PROMPT if name == "prompt" else _FAST)
+    return 0 <= value < _MOST
+
+
 def hostile_hub(stage: Stage, name: str) -> None:
     """A hub that misbehaves in this way is where models are got from."""
     outside = stage.folder / "outside"
@@ -60,8 +91,8 @@ def hostile_hub(stage: Stage, name: str) -> None:
     (outside / "mine").write_text(_MINE)
     before = outside.stat().st_mtime_ns
     cache = stage.folder / "cache"
-    port = _free_port()
-    _serve(stage, "hostile_hub.py", port, name, str(outside))
+    port = free_port()
+    serve(stage, "hostile_hub.py", port, name, str(outside))
     stage.environment |= {
         "HF_ENDPOINT": f"http://127.0.0.1:{port}",
         "HF_HOME": str(stage.folder / "hub"),
@@ -92,8 +123,8 @@ def hostile_hub(stage: Stage, name: str) -> None:
 
 def hostile_meter(stage: Stage, name: str) -> None:
     """Both nodes hang on a wall meter that misbehaves in this way."""
-    port = _free_port()
-    _serve(stage, "hostile_meter.py", port, name)
+    port = free_port()
+    serve(stage, "hostile_meter.py", port, name)
     own_cluster(stage, f'meter = {{ kind = "tasmota", url = "http://127.0.0.1:{port}" }}\n')
 
     def proof() -> list[str]:
@@ -108,8 +139,8 @@ def hostile_meter(stage: Stage, name: str) -> None:
     stage.proofs.append(proof)
 
 
-def hostile_peer(stage: Stage, name: str) -> None:
-    """A model goes from n1 to n2, where something else answers at the address of n1."""
+def model_on_n1(stage: Stage) -> Path:
+    """Bring a model to n1 alone; where its manifest is."""
     from nixwulf.ops.models.store import Place, encoded
 
     own_cluster(stage)
@@ -126,23 +157,28 @@ def hostile_peer(stage: Stage, name: str) -> None:
     if code != 0 or manifest is None:
         raise Missed(f"n1 did not get the model first: {text[-200:]}")
     (models / _MODEL).unlink()
-    (stage.folder / "manifest").write_bytes(encoded(manifest))
-    enter = _enter("n2")
-    address = ADDRESSES["n1"]
-    subprocess.run([*enter, "ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
-    _serve(
-        stage, "hostile_peer.py", 50055, name, address, str(stage.folder / "manifest"), enter=enter
-    )
+    kept = stage.folder / "manifest"
+    kept.write_bytes(encoded(manifest))
 
     def proof() -> list[str]:
         there = Path(f"/proc/{node('n2')}/root/tmp/models/{_MODEL}")
         right = there.exists() and hashlib.sha256(there.read_bytes()).hexdigest() == sha256
-        said = "n2: complete" in stage.output()
         if there.exists() and not right:
             return ["n2 has a model that is another one"]
+        said = "n2: complete" in stage.output()
         return [] if right or not said else ["n2 is said to be complete and has no model"]
 
     stage.proofs.append(proof)
+    return kept
+
+
+def hostile_peer(stage: Stage, name: str) -> None:
+    """A model goes from n1 to n2, where something else answers at the address of n1."""
+    manifest = model_on_n1(stage)
+    address = ADDRESSES["n1"]
+    add = ["ip", "address", "add", f"{address}/32", "dev", "lo"]
+    subprocess.run([*enter("n2"), *add], check=True)
+    serve(stage, "hostile_peer.py", 50055, name, address, str(manifest), enter=enter("n2"))
 
 
 def own_cluster(stage: Stage, of_each_node: str = "") -> None:
@@ -168,16 +204,18 @@ def own_cluster(stage: Stage, of_each_node: str = "") -> None:
     (stage.folder / "o.toml").write_text(_CLUSTER + nodes)
 
 
-def _enter(name: str) -> list[str]:
+def enter(name: str) -> list[str]:
+    """What stands before a command that runs in the network of a node."""
     return ["nsenter", "--target", str(node(name)), "--net"]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine's loopback."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
-def _serve(
+def serve(
     stage: Stage, program: str, port: int, *arguments: str, enter: Sequence[str] = ()
 ) -> None:
     """Start a server of tests/support and wait until it listens; it ends with the trial."""

@@ -130,7 +130,8 @@ class Stage:
     """The folder of a trial and what is started in it.
 
     prefix: before the driver's own words. servers: what the driver meets outside, and proofs: what
-    must be so of that when it has ended, a problem each; closing: what is undone then.
+    must be so of that when it has ended, a problem each; must_ask: whether the driver has to come
+    to them; closing: what is undone then.
     """
 
     case: str
@@ -144,6 +145,7 @@ class Stage:
     clock: Clock = field(default_factory=lambda: Clock(below))
     code: int | None = None
     looked: float = 0.0
+    must_ask: bool = True
     servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     proofs: list[Callable[[], list[str]]] = field(default_factory=list)
     closing: ExitStack = field(default_factory=ExitStack)

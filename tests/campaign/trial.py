@@ -24,6 +24,22 @@ CASES = {
         },
         "samples": 5,
     },
+    "served": {
+        "models": {"it": {"served": "mine"}},
+        "matrix": {
+            "engine": ["endpoint"],
+            "benchmark": ["serve"],
+            "model": ["it"],
+            "nodes": [1],
+            "parallelism": ["single"],
+            "parameters": {
+                "url": ["http://127.0.0.1:18080"],
+                "n_prompt": [16],
+                "n_gen": [16],
+                "requests": [2],
+            },
+        },
+    },
     # The fault is in the first; the second shows that the sweep goes on.
     "two": {"matrix": {"benchmark": ["iperf3"], "parameters": {"seconds": [3, 1]}}},
     "two-tiny": {
@@ -46,6 +62,21 @@ ANY = OK | BROKEN | REFUSED | UNPROVED
 NONE: frozenset[str] = frozenset()
 
 
+# The same of what is outside of the driver, its nodes and its files.
+OUTSIDE = {
+    "hostile_endpoint": "hostile endpoint",
+    "hostile_hub": "hostile hub",
+    "hostile_meter": "hostile meter",
+    "hostile_peer": "hostile peer",
+    "stranger": "stranger's folder",
+    "unfinished": "stranger's folder",
+    "resealed": "stranger's folder",
+    "recipe": "stranger's folder",
+    "few_threads": "threads and limits",
+    "limited": "threads and limits",
+    "odd_variable": "threads and limits",
+    "odd_runtime": "threads and limits",
+}
 # What the functions of faults.py do, for a table.
 KINDS = {
     "signal_driver": "driver interrupted or killed",
@@ -72,9 +103,7 @@ KINDS = {
     "signal_masters": "shared connections killed or stopped",
     "lab_down": "lab killed or stopped",
     "references": "record or plan damaged",
-    "hostile_hub": "hostile hub",
-    "hostile_meter": "hostile meter",
-    "hostile_peer": "hostile peer",
+    **OUTSIDE,
 }
 
 
