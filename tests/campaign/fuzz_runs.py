@@ -1,6 +1,7 @@
 """Run folders that somebody else changed and sealed again: their digests are right.
 
-An input is a plan and its records as JSON; FOLDERS are what they are made of.
+An input is the text of a plan and of its records; FOLDERS are what they are made of. Most are JSON
+with a digest that is right; some are no such text at all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from fuzz_running import ROOT, command
-from fuzz_values import alike, changed
+from fuzz_values import alike, changed, places
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
@@ -35,6 +36,7 @@ FOLDERS = (
     ("seeds/ms-s1-max-4", "ms-s1-max-4"),
 )  # fmt: skip
 _RECORDS = 3
+_KNOWN = 0.4
 READERS = (
     ("validate", "run"), ("report", "run"), ("report", "run", "--format", "md"),
     ("report", "run", "--format", "csv"), ("explain", "run"), ("compare", "run", "run"),
@@ -45,9 +47,25 @@ READERS = (
 )  # fmt: skip
 _READ = 4
 """Of the readers, for each input."""
+# What no writer of JSON makes: it stands in the place of a value of a text that is sealed.
+_RAW = (
+    b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 6000, b"[" * 5000 + b"]" * 5000,
+    b'{"a":' * 3000 + b"1" + b"}" * 3000, b'"\\ud800"', b'"\xff\xfe"', b'"\x00"', b"",
+    b"01", b"0x1", b"'a'", b"\xef\xbb\xbf1", b"// a\n1", b"1,",
+)  # fmt: skip
+_PLACEHOLDER = "put-it-here-3b9d"
+# Keys of a cluster that were found to matter, and what is put there; None: the key is taken away.
+_OF_A_CLUSTER: tuple[tuple[str, Any], ...] = (
+    *(("lab", {"nodes": count}) for count in (0, 1, 257, 65537, 200_000_000, 2**63 - 1)),
+    *((key, None) for key in ("name", "mtu", "kind", "subnet", "address", "interface", "platform")),
+    *((key, []) for key in ("nodes", "fabrics", "name", "ssh", "lab")),
+    *((key, value) for key in ("mtu", "speed_gbps") for value in (0, -1, 2**63 - 1, 1e308, "9k")),
+    *(("subnet", text) for text in ("0.0.0.0/0", "::/0", "10.0.0.0/99", "10.0.0.1", "", "é")),
+    *(("address", text) for text in ("10.0.0.0/8", "::1", "", "é", "9" * 400)),
+)  # fmt: skip
 
-Documents = list[dict[str, Any]]
-"""A plan, and its records after it."""
+Documents = list[bytes]
+"""The text of a plan, and of its records after it."""
 
 
 def seal_again(document: Any) -> Any:
@@ -74,16 +92,40 @@ def _whole(sweep: str, cluster: str) -> str:
 def make(rng: random.Random) -> Documents:
     """A run folder of which one document is another, with digests that are right."""
     sweep, cluster = rng.choice(FOLDERS)
-    made: Documents = json.loads(_whole(sweep, cluster))
-    change: Callable[[random.Random, Any], Any] = rng.choice((alike, alike, changed))
+    made: list[Any] = json.loads(_whole(sweep, cluster))
+    change: Callable[[random.Random, Any], Any] = rng.choice((alike, alike, changed, _raw))
     which = rng.choice((0, 0, 0, *range(1, len(made))))
     part = rng.choice(("sweep", "cluster", "", "")) if which == 0 else ""
     if not part:
         made[which] = change(rng, made[which])
     else:
+        change = _of_a_cluster if part == "cluster" and rng.random() < _KNOWN else change
         made[0][part]["document"] = change(rng, made[0][part]["document"])
         made[0] = _planned_again(made[0])
-    return [seal_again(document) for document in made]
+    texts = [json.dumps(seal_again(document)).encode() for document in made]
+    raw = rng.choice(_RAW)
+    return [text.replace(json.dumps(_PLACEHOLDER).encode(), raw) for text in texts]
+
+
+def _raw(rng: random.Random, document: Any) -> Any:
+    """The document with a mark in the place of a value, for what no writer of JSON makes."""
+    copy = json.loads(json.dumps(document))
+    branch, key = rng.choice(list(places(copy)))
+    branch[key] = _PLACEHOLDER
+    return copy
+
+
+def _of_a_cluster(rng: random.Random, document: Any) -> Any:
+    """The cluster with another value wherever a key stands, or at its top."""
+    key, value = rng.choice(_OF_A_CLUSTER)
+    copy = json.loads(json.dumps(document))
+    there = [branch for branch, name in places(copy) if name == key] or [copy]
+    for branch in rng.choice((there, [rng.choice(there)])):
+        if value is None:
+            branch.pop(key, None)
+        else:
+            branch[key] = value
+    return copy
 
 
 def _planned_again(plan: dict[str, Any]) -> dict[str, Any]:
@@ -104,8 +146,8 @@ def run(documents: Documents, folder: Path) -> None:
     records = folder / "run" / "records"
     records.mkdir(parents=True)
     plan, *ends = documents
-    (folder / "run" / "plan.json").write_text(json.dumps(plan))
+    (folder / "run" / "plan.json").write_bytes(plan)
     for number, record in enumerate(ends):
-        (records / f"{number:012}-r0.json").write_text(json.dumps(record))
-    for arguments in random.Random(json.dumps(documents)).sample(READERS, _READ):  # noqa: S311
+        (records / f"{number:012}-r0.json").write_bytes(record)
+    for arguments in random.Random(b"".join(documents)).sample(READERS, _READ):  # noqa: S311
         command(folder, *arguments)
