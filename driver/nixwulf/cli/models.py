@@ -12,7 +12,6 @@ from nixwulf.cli.options import choose, confirm, find_cluster, json_format, mach
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
 
 _GIB = 2**30
-_WIDTH = 120
 _PERCENT_STEP = 10
 _SHA_DIGITS = 12
 nodes_too = click.option(
@@ -155,7 +154,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     heads = ("machine", "model", "size", "state", "sha256")
     columns = [Column(head, number=head == "size", whole=True) for head in heads]
     if rows:
-        output(_WIDTH).print(rich_table(Table(columns, rows)))
+        output().print(rich_table(Table(columns, rows)))
 
 
 @models.command()

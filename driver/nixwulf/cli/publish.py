@@ -114,4 +114,4 @@ def _show(found: Sequence[Finding]) -> None:
         text = ", ".join(examples) + (f", and {more} more" if more else "")
         rows.append((kind, str(kinds[kind]), text))
     table = Table(("taken out", Column("times", number=True), "for example"), rows)
-    output(100).print(rich_table(table) if kinds else "Nothing private was found.")
+    output().print(rich_table(table) if kinds else "Nothing private was found.")

@@ -19,6 +19,7 @@ from rich.text import Text
 from nixwulf.core.text import clean, unit_name
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
+_PIPE_WIDTH = 1000  # of which rich fills none
 _COLOURS = {"good": "green", "warning": "yellow", "bad": "red", "quiet": "dim"}
 
 
@@ -137,12 +138,12 @@ class Table:
         return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
 
 
-def output(pipe_width: int, *, stderr: bool = False) -> Console:
-    """Standard output or error: plain text of a fixed width where it is a pipe or a file."""
+def output(*, stderr: bool = False) -> Console:
+    """Standard output or error: a pipe or a file is wide enough to break no cell and no word."""
     console = Console(highlight=False, stderr=stderr)
     if console.is_terminal:
         return console
-    return Console(highlight=False, stderr=stderr, width=pipe_width)
+    return Console(highlight=False, stderr=stderr, width=_PIPE_WIDTH)
 
 
 def say(
@@ -210,7 +211,8 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
             console.print(_text(f"{group.text}: ").append_text(_text(group.note, group.style)))
         if rows:
             own = Table(columns, rows)
-            console.print(Padding(rich_table(own, gap=gap, show_header=index == 0), (0, 0, 0, 2)))
+            printed = rich_table(own, gap=gap, show_header=index == 0)
+            console.print(Padding(printed, (0, 0, 0, 2), expand=False))
     if table.caption:
         console.print(_text(table.caption, "italic dim"))
 

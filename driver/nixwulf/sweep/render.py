@@ -12,7 +12,6 @@ from nixwulf.core.text import plural
 from nixwulf.perf.scenarios.candidates import NO_SPLIT
 from nixwulf.sweep.plan import Plan, by_reason
 
-_PIPE_WIDTH = 80
 _AXES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 
 
@@ -27,7 +26,7 @@ def print_plan(plan: Plan) -> None:
         for case, row in zip(plan.cases, rows, strict=True)
     ]
     cases, repetitions = len(plan.cases), plan.sweep.repetitions
-    console = output(_PIPE_WIDTH)
+    console = output()
     console.print(Text(f"All cases: {pairs(same)}."))
     console.print(rich_table(Table([Column("case", whole=True), *columns], cells)))
     for reason, points in by_reason(plan.left_out).items():

@@ -18,14 +18,13 @@ from nixwulf.tune.posterior import Estimate
 from nixwulf.tune.search import Decision, Ranked, SearchState, best, order, ranking
 from nixwulf.tune.serving import serve_commands, serving
 
-_PIPE_WIDTH = 170
 _MINUTE = 60.0
 _TEN_MINUTES = 600.0
 
 
 def make_console(*, stderr: bool = False) -> Console:
     """Plain and wide where the output is a pipe or a file."""
-    return output(_PIPE_WIDTH, stderr=stderr)
+    return output(stderr=stderr)
 
 
 def heading(state: SearchState) -> str:
