@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import FilePath, allow_commands, fail_below, json_format
+from nixwulf.cli.options import (
+    SWEEP,
+    ClusterOption,
+    FilePath,
+    allow_commands,
+    fail_below,
+    json_format,
+    quiet,
+)
 from nixwulf.cli.run_folder import check_new, own_folder
 from nixwulf.core.errors import (
     EXIT_GATE,
@@ -33,8 +41,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sweep", required=False)
-@click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
+@click.argument("sweep", required=False, type=SWEEP)
+@click.option("--cluster", cls=ClusterOption, help="The cluster to run on (default: the lab).")
 @click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")
 @click.option(
     "--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'."
@@ -52,6 +60,7 @@ if TYPE_CHECKING:
     help="End with a comparison: with this run folder, or of the sweep's other cases with these.",
 )
 @click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
+@quiet
 @fail_below("Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.")
 @click.pass_context
 def bench(
@@ -67,6 +76,7 @@ def bench(
     waive: tuple[str, ...],
     baseline: str | None,
     fetch: bool,
+    quiet: bool,
     limit: float | None,
 ) -> None:
     """Run a sweep on a cluster, or on the lab, and report on it.
@@ -112,7 +122,10 @@ def bench(
     for sentence in complaints(plan.cluster.nodes):
         click.echo(sentence, err=True)
     try:
-        with own_folder(folder, plan if resume is None else None), make_progress() as progress:
+        with (
+            own_folder(folder, plan if resume is None else None),
+            make_progress(quiet=quiet) as progress,
+        ):
             beside = partial(_show_while_building, progress) if builds(plan) else load
             stopped = run_plan(plan, folder, progress, beside, fetch=fetch)
     except KeyboardInterrupt:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import known_inputs
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
@@ -27,6 +29,58 @@ class FilePath(click.Path):
         if value in ("", b""):
             self.fail("the path is empty; the current folder is '.'.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Named(click.types.StringParamType):
+    """Text of which a shell completes the names that there are, else files."""
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        """Ask for the names when a shell wants them."""
+        self.names = names
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin so; without one, the shell's files."""
+        found = [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+def _models() -> Iterable[str]:
+    from nixwulf.llm.catalog import table
+
+    return (model["name"] for model in table())
+
+
+def _engines() -> Iterable[str]:
+    from nixwulf.plugins.engines import all_engines
+
+    return all_engines()
+
+
+def _platforms() -> Iterable[str]:
+    from nixwulf.inventory.platforms import platform_names
+
+    return platform_names()
+
+
+CLUSTER = Named(lambda: known_inputs("clusters", ".toml"))
+SWEEP = Named(lambda: known_inputs("sweeps", ".yaml"))
+MODEL, ENGINE, PLATFORM = Named(_models), Named(_engines), Named(_platforms)
+
+
+class ClusterOption(click.Option):
+    """--cluster, else NIXWULF_CLUSTER; a run that is resumed has its own."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        """Declare it."""
+        attributes |= {"metavar": "FILE|NAME", "type": CLUSTER}
+        attributes |= {"envvar": "NIXWULF_CLUSTER", "show_envvar": True}
+        super().__init__(*arguments, **attributes)
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """The variable's value; click has read what was typed before it asks."""
+        return None if ctx.params.get("resume") else super().resolve_envvar_value(ctx)
 
 
 class RenamedOption(click.Option):
@@ -60,10 +114,11 @@ class RenamedOption(click.Option):
 
 
 cluster_or_lab = click.option(
-    "--cluster", metavar="FILE|NAME", help="The cluster (default: the lab that is up)."
+    "--cluster", cls=ClusterOption, help="The cluster (default: the lab that is up)."
 )
+# Of commands that change machines: no variable that was forgotten chooses those.
 machines = click.option(
-    "--cluster", "name", metavar="FILE|NAME", required=True, help="The cluster."
+    "--cluster", "name", type=CLUSTER, metavar="FILE|NAME", required=True, help="The cluster."
 )
 only_nodes = click.option(
     "--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable."
@@ -92,6 +147,7 @@ table_format = click.option(
 )
 
 
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 allow_commands = click.option(
     "--allow-commands",
     is_flag=True,

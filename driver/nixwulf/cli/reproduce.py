@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath, allow_commands
+from nixwulf.cli.options import ClusterOption, FilePath, allow_commands, quiet
 from nixwulf.cli.run_folder import own_folder
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
@@ -21,7 +21,7 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 
 @click.command()
 @click.argument("target", metavar="[SYSTEM|RECORD|RUN]", required=False)
-@click.option("--cluster", metavar="FILE|NAME", help="The cluster to repeat it on.")
+@click.option("--cluster", cls=ClusterOption, help="The cluster to repeat it on.")
 @click.option("--model", default="", metavar="PATH|ID", help="Of a RECORD: the model on the nodes.")
 @click.option("--out", type=FilePath(), help="Folder (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the numbers, and do nothing.")
@@ -31,6 +31,7 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
 @click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
+@quiet
 @click.pass_context
 def reproduce(
     ctx: click.Context,
@@ -43,6 +44,7 @@ def reproduce(
     allow_commands: bool,
     waive: tuple[str, ...],
     fetch: bool,
+    quiet: bool,
 ) -> None:
     """Repeat published numbers, or an earlier run, and say what makes a repeat slow.
 
@@ -89,7 +91,10 @@ def reproduce(
         render.expected(repeats(plan, ()), plan)
         return
     try:
-        with own_folder(folder, plan if resume is None else None), make_progress() as progress:
+        with (
+            own_folder(folder, plan if resume is None else None),
+            make_progress(quiet=quiet) as progress,
+        ):
             stopped = run_plan(plan, folder, progress, load, fetch=fetch)
     except KeyboardInterrupt:
         go_on = f"Interrupted; go on with '{resuming(plan, folder, 'reproduce')}'."

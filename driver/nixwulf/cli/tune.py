@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath, RenamedOption
+from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, RenamedOption
 from nixwulf.cli.run_folder import check_new, own_folder
 from nixwulf.core.errors import (
     EXIT_GATE,
@@ -50,7 +50,7 @@ class _Duration(click.ParamType[float]):
 
 
 @click.command()
-@click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
+@click.option("--cluster", cls=ClusterOption, help="The cluster to run on (default: the lab).")
 @click.option(
     "--model",
     required=True,
@@ -60,6 +60,7 @@ class _Duration(click.ParamType[float]):
 @click.option(
     "--facts-of",
     default="",
+    type=MODEL,
     metavar="NAME|FILE",
     help="Where the model's facts are, as predict's --model.",
 )
@@ -81,7 +82,12 @@ class _Duration(click.ParamType[float]):
     help="ttft: time to the first token of requests at once; efficiency: tokens a joule.",
 )
 @click.option(
-    "--engine", "engines", multiple=True, metavar="NAME", help="Repeatable; default: all there are."
+    "--engine",
+    "engines",
+    multiple=True,
+    type=ENGINE,
+    metavar="NAME",
+    help="Repeatable; default: all there are.",
 )
 @click.option(
     "--budget", type=_Duration(), default="30m", show_default=True, help="Time to measure in."

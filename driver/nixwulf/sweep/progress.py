@@ -146,9 +146,9 @@ class TerminalProgress:
         _line(self._console, words)
 
 
-def make_progress() -> TerminalProgress:
+def make_progress(*, quiet: bool = False) -> TerminalProgress:
     """An observer that writes to standard error, so that standard output stays for results."""
-    return TerminalProgress(Console(file=sys.stderr))
+    return TerminalProgress(Console(file=sys.stderr, quiet=quiet))
 
 
 def _line(console: Console, words: str) -> None:
