@@ -113,10 +113,13 @@ class RenamedOption(click.Option):
             )
 
 
-cluster_or_lab = click.option(
-    "--cluster", cls=ClusterOption, help="The cluster (default: the lab that is up)."
-)
 # Of commands that change machines: no variable that was forgotten chooses those.
+cluster_or_lab = click.option(
+    "--cluster",
+    type=CLUSTER,
+    metavar="FILE|NAME",
+    help="The cluster (default: the lab that is up).",
+)
 machines = click.option(
     "--cluster", "name", type=CLUSTER, metavar="FILE|NAME", required=True, help="The cluster."
 )

@@ -84,11 +84,25 @@ def test_a_variable_that_names_no_cluster_is_refused_with_the_names_that_there_a
     assert "framework-2" in done.output
 
 
-@pytest.mark.parametrize("command", [("deploy",), ("update",), ("engines", "install")])
-def test_a_command_that_changes_machines_takes_no_variable(command):
-    done = run(*command, **{VARIABLE: "framework-2"})
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("deploy", "update", "engines install", "engines remove", "models push x"),
+        *("nodes exec true", "nodes reboot", "nodes shutdown", "nodes recover"),
+    ],
+)
+def test_a_command_that_changes_machines_takes_no_variable(words, monkeypatch, tmp_path):
+    """Where no lab is up, that is the one that it would reach else."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("nixwulf.nodes.lab.labs", list)
+    done = run(*words.split(), **{VARIABLE: "framework-2"})
     assert done.exit_code == 2
-    assert "Missing option '--cluster'" in done.output
+    assert "--cluster" in done.output
+
+
+def test_preflight_looks_at_the_cluster_of_the_variable():
+    done = run("preflight", "--only", "file", **{VARIABLE: "framework-2"})
+    assert (done.exit_code, "framework-2" in done.output) == (0, True)
 
 
 def test_a_run_that_is_resumed_has_its_own_cluster(tmp_path):
