@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from nixwulf.core import names
 from nixwulf.core.errors import InputError, quoted
 
 _NEAR = 20
@@ -34,6 +35,14 @@ def cache_dir() -> Path:
 
 # Where the driver's own clusters/, sweeps/ and results/ lie.
 SHIPPED = Path(__file__).parents[1] / "data"
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of somebody else's name in a folder; raises InputError where it leads elsewhere."""
+    try:
+        return names.join(folder, name)
+    except names.Refusal as error:
+        raise InputError(f"{error}.") from None
 
 
 def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") -> Path:

@@ -269,8 +269,7 @@ def test_a_cluster_file_names_it_and_its_watts_are_read(tmp_path):
         path.write_text(text.replace("URL", url))
         printed("validate", path)
         meter = load_cluster(path).nodes[0].meter
-        with meters.make_client() as client:
-            assert meters.read(meter, client) == 41.5
+        assert meters.read(meter) == 41.5
 
 
 def test_a_cluster_file_names_it_and_it_turns_the_power_off_and_on(tmp_path):

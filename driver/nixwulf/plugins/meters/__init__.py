@@ -5,7 +5,6 @@ A module of this package has some kinds of them in its tuple METERS. A cluster f
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -13,15 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.registry import choose, discover
 from nixwulf.inventory.cluster import Cluster, Meter, Node
 from nixwulf.nodes.power.samples import Point
-
-if TYPE_CHECKING:
-    import httpx
 
 # The meters measure anew about once a second.
 INTERVAL_S = 1.0
@@ -80,33 +77,19 @@ def watts_of(meter: Meter, answer: Any) -> float:
     return float(value)
 
 
-def read(meter: Meter, client: httpx.Client) -> float:
+def read(meter: Meter) -> float:
     """Watts now; raises MeterError."""
-    import httpx
-
-    until, body = time.monotonic() + _TIMEOUT_S, bytearray()
     try:
-        with client.stream("GET", _address(meter)) as answer:
-            for part in answer.iter_bytes():
-                body += part
-                if len(body) > _MOST_BYTES or time.monotonic() > until:
-                    raise MeterError("does not end its answer")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise MeterError(f"did not answer ({type(error).__name__})") from None
-    if answer.status_code != httpx.codes.OK:
-        raise MeterError(f"answered with HTTP {answer.status_code}")
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        raise MeterError("answered with something that is not JSON") from None
-    return watts_of(meter, document)
-
-
-def make_client() -> httpx.Client:
-    """A client of meters, which are on the local network: no proxy knows them."""
-    import httpx
-
-    return httpx.Client(timeout=_TIMEOUT_S, trust_env=False)
+        asked = web.client(meter.url)
+        answer = web.fetch(asked, "GET", _address(meter), _TIMEOUT_S, _MOST_BYTES)
+    except web.NoAnswer as error:
+        ended = error.message.startswith("does not end")
+        raise MeterError(error.message if ended else f"did not answer ({error.kind})") from None
+    if answer.status != web.OK:
+        raise MeterError(f"answered with HTTP {answer.status}")
+    if answer.json is None:
+        raise MeterError("answered with something that is not JSON")
+    return watts_of(meter, answer.json)
 
 
 def complaints(nodes: Iterable[Node]) -> list[str]:
@@ -115,18 +98,15 @@ def complaints(nodes: Iterable[Node]) -> list[str]:
     for node in nodes:
         if node.meter:
             fed.setdefault(node.meter, []).append(node.name)
-    if not fed:
-        return []
     sentences = []
-    with make_client() as client:
-        for meter, names in fed.items():
-            try:
-                read(meter, client)
-            except MeterError as error:
-                sentences.append(
-                    f"The meter of {', '.join(map(repr, names))} {error.message}; the runs go on "
-                    f"without its watts until it does: try 'curl {_address(meter)}'."
-                )
+    for meter, names in fed.items():
+        try:
+            read(meter)
+        except MeterError as error:
+            sentences.append(
+                f"The meter of {', '.join(map(repr, names))} {error.message}; the runs go on "
+                f"without its watts until it does: try 'curl {_address(meter)}'."
+            )
     return sentences
 
 
@@ -158,13 +138,13 @@ class MeterReader:
         self._thread.join(_TIMEOUT_S + INTERVAL_S)
 
     def _read(self) -> None:
-        with make_client() as client, self._raw.open("w") as file:
+        with self._raw.open("w") as file:
             while True:
                 begin, stopping = time.monotonic(), self._done.is_set()
                 if stopping and not self.points:
                     return
                 try:
-                    watts = read(self.meter, client)
+                    watts = read(self.meter)
                 except MeterError as error:
                     self.error = error.message
                 else:

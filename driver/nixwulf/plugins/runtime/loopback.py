@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
+from nixwulf.core import web
+from nixwulf.core.errors import NixwulfError
 from nixwulf.plugins.runtime.openai import Endpoint
 
 _PIECE = 1 << 16
@@ -37,7 +39,7 @@ def loopback_port(endpoint: Endpoint, on_event: Callable[[], None]) -> Iterator[
         def handle(self) -> None:
             near: socket.socket = self.request
             near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with contextlib.suppress(OSError), _connected(endpoint) as far:
+            with contextlib.suppress(OSError, NixwulfError), _connected(endpoint) as far:
                 _ask(endpoint, near, far)
                 _answer(far, near, on_event)
 
@@ -58,16 +60,13 @@ def loopback_port(endpoint: Endpoint, on_event: Callable[[], None]) -> Iterator[
 @contextlib.contextmanager
 def _connected(endpoint: Endpoint) -> Iterator[socket.socket]:
     """A connection to the server, by TLS where its address says so; raises OSError."""
-    import httpx
-
     url = urlsplit(endpoint.base_url)
     with socket.socket(socket.AF_UNIX) as plain:
         plain.connect(str(endpoint.socket))
         if url.scheme != "https":
             yield plain
             return
-        context = httpx.create_ssl_context()
-        with context.wrap_socket(plain, server_hostname=url.hostname) as secure:
+        with web.tls().wrap_socket(plain, server_hostname=url.hostname) as secure:
             yield secure
 
 
@@ -97,7 +96,7 @@ def _ask(endpoint: Endpoint, near: socket.socket, far: socket.socket) -> None:
 def _answer(far: socket.socket, near: socket.socket, on_event: Callable[[], None]) -> None:
     """Hand on the answer, with a header that says that nothing follows it."""
     line, end, rest = b"", b"", b""
-    while not end and (piece := far.recv(_PIECE)):
+    while not end and len(line) <= _MOST_HEAD and (piece := far.recv(_PIECE)):
         on_event()
         line, end, rest = (line + piece).partition(b"\r\n")
     near.sendall(line + (_LAST if end else b"") + end + rest)

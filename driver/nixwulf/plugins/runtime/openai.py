@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nixwulf.core import web
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.logprobs import TOP
@@ -29,6 +30,8 @@ _MARGIN = 128
 # The longest answers, log-probabilities of a long text, have some 10 MB.
 _MOST_BYTES = 64 * 2**20
 _MOST_WORDS = 300
+_HEALTH_S = 5.0
+_LEAST_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -90,25 +93,9 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     answers_as: str = ""
 
-    def client(self) -> httpx.Client:
-        """A client of the server; its requests give paths."""
-        import httpx
-
-        transport = httpx.HTTPTransport(uds=str(self.socket))
-        return httpx.Client(transport=transport, base_url=self.base_url, headers=self.headers)
-
     def async_client(self) -> httpx.AsyncClient:
-        """A client for many requests at once, without a time limit: the run's clocks are that."""
-        import httpx
-
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        transport = httpx.AsyncHTTPTransport(uds=str(self.socket), limits=limits)
-        return httpx.AsyncClient(
-            transport=transport,
-            base_url=self.base_url,
-            headers=self.headers,
-            timeout=None,  # noqa: S113 - the clocks of the run
-        )
+        """A client of the server, without a limit in time; its requests give paths."""
+        return web.client(self.base_url, self.socket, self.headers)
 
     def post(self, path: str, request: Mapping[str, Any]) -> Any:
         """The JSON that the server answers to a request.
@@ -130,26 +117,21 @@ class Endpoint:
         answers: list[Any] = []
         errors: list[str] = []
         refusals: list[int] = []
+        seconds = max(_LEAST_S, self.run.deadline - time.monotonic())
 
         def ask() -> None:
-            body = bytearray()
             try:
-                with (
-                    self.client() as client,
-                    client.stream(method, path, json=request, timeout=None) as answer,
-                ):
-                    for part in answer.iter_bytes():
-                        body += part
-                        if len(body) > _MOST_BYTES:
-                            raise ValueError(f"more than {_MOST_BYTES >> 20} MiB came")
-                if answer.is_success:
-                    answers.append(json.loads(body))
+                reply = web.fetch(
+                    self.async_client(), method, path, seconds, _MOST_BYTES, json=request
+                )
+                if reply.ok:
+                    answers.append(json.loads(reply.body))
                 else:
-                    words = " ".join(body[:_MOST_WORDS].decode(errors="replace").split())
-                    refusals.append(answer.status_code)
-                    errors.append(f"{answer.status_code} {words}".rstrip())
+                    words = " ".join(reply.body[:_MOST_WORDS].decode(errors="replace").split())
+                    refusals.append(reply.status)
+                    errors.append(f"{reply.status} {words}".rstrip())
             except Exception as error:  # whatever came: nobody else hears of it in this thread
-                errors.append(str(error) or type(error).__name__)
+                errors.append(str(error).rstrip(".") or type(error).__name__)
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
@@ -185,22 +167,19 @@ class Endpoint:
 
         hopeless: the status of a server that answers and will never be healthy.
         """
-        import httpx
-
         clocks = Clocks(self.run, self.server)
-        with self.client() as client:
-            while True:
-                with contextlib.suppress(httpx.TransportError):
-                    with client.stream("GET", path, timeout=5) as answer:
-                        pass  # its body may never end
-                    if answer.is_success:
-                        return
-                    if answer.status_code == hopeless:
-                        words = self.server.last_line() if self.server else "it answers so"
-                        raise RunFailure("failed", f"{self._program!r} does not work: {words}")
-                self.require_running()
-                clocks.check()
-                time.sleep(0.05)
+        while True:
+            seconds = self.run.head.limit(_HEALTH_S)
+            with contextlib.suppress(web.NoAnswer):
+                answer = web.fetch(self.async_client(), "GET", path, seconds, 0, head=True)
+                if answer.ok:
+                    return
+                if answer.status == hopeless:
+                    words = self.server.last_line() if self.server else "it answers so"
+                    raise RunFailure("failed", f"{self._program!r} does not work: {words}")
+            self.require_running()
+            clocks.check()
+            time.sleep(0.05)
 
     def require_running(self) -> None:
         """Raise RunFailure when the server, or what serves it on the other nodes, has ended."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
 
 if TYPE_CHECKING:
@@ -26,12 +28,20 @@ _IGNORED = (":", "event:", "id:", "retry:")
 MESSAGE_TEXTS = ("content", "reasoning_content", "reasoning")
 _QUOTED = 200
 _LINE_LIMIT = 1 << 20
-_HEADERS = {
-    "Accept-Encoding": "identity",  # a compressed stream would come in blocks of many tokens
-    # llama-server (0c1e570) closes after a stream though it says keep-alive: the next request on
-    # that connection is lost when it is sent before the close arrives.
-    "Connection": "close",
-}
+# An error, comments of hours, and what an event has beside its token: llama-server's 0.3 kB, those
+# of routers 2 kB.
+_ANSWER_BYTES, _TOKEN_BYTES = 1 << 20, 1 << 14
+_COUNTED_BYTES = 1 << 24
+# A token of a thought's end may come in two chunks.
+_FEW = 16
+# Prompts of routers, in tokens.
+_ROUTERS_OWN = 1 << 16
+# Clocks of two machines, and what a timer counts beside.
+_CLOCKS, _CLOCKS_MS = 0.01, 100.0
+# No stream of one request is faster, tokens a second; and what a jittery network may hide.
+_FASTEST, _FASTER, _FEW_GAPS = 1e6, 20.0, 4
+_LARGEST = 1e15
+_SHOWN = 40
 
 
 class StreamError(NixwulfError):
@@ -154,39 +164,48 @@ async def ask(
         Refused: the endpoint answered with another status than 200.
         StreamError: anything else that is not a whole answer.
     """
-    import httpx
-
-    reader = StreamReader(path)
+    most = int(request["max_tokens"])
+    reader = StreamReader(path, most)
     sent = time.monotonic()
+    most_bytes = _ANSWER_BYTES + most * _TOKEN_BYTES
     try:
-        async with client.stream("POST", path, json=request, headers=_HEADERS) as response:
-            if response.status_code != httpx.codes.OK:
-                await response.aread()
-                raise Refused(response.status_code, path, response.text)
-            async for data in response.aiter_bytes():
+        async with web.incoming(client, "POST", path, most_bytes, json=request) as response:
+            if response.status != web.OK:
+                body = b""
+                with contextlib.suppress(web.NoAnswer):
+                    async for data in response.pieces:
+                        body += data
+                        if len(body) > _LINE_LIMIT:
+                            break
+                raise Refused(response.status, path, body.decode(errors="replace"))
+            async for data in response.pieces:
                 reader.feed(data, time.monotonic())
                 on_event()
-    except httpx.RequestError as error:
-        words = str(error) or type(error).__name__
+    except web.NoAnswer as error:
         raise StreamError(
             f"The connection to the endpoint broke after {len(reader.came)} chunks of an answer: "
-            f"{words}."
+            f"{error.message}."
         ) from None
-    return reader.answer(sent)
+    return reader.answer(sent, time.monotonic(), len(str(request)))
 
 
 async def count_prompt(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any]
 ) -> int | None:
-    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one."""
-    import httpx
+    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one.
 
+    Raises:
+        StreamError: its counts are impossible.
+    """
     whole = {key: value for key, value in request.items() if not key.startswith("stream")}
     try:
-        response = await client.post(path, json=whole, headers=_HEADERS)
-        return int(response.json()["usage"]["prompt_tokens"])
-    except (httpx.RequestError, ValueError, TypeError, KeyError, RecursionError):
+        response = await web.receive(client, "POST", path, _COUNTED_BYTES, json=whole)
+        usage = dict(response.json["usage"])
+        found = usage["prompt_tokens"]
+    except (web.NoAnswer, TypeError, KeyError, ValueError):
         return None
+    require_possible(usage, {}, whole["max_tokens"], len(str(whole)))
+    return int(found)
 
 
 async def count_text(client: httpx.AsyncClient, model: str, text: str) -> int | None:
@@ -195,31 +214,87 @@ async def count_text(client: httpx.AsyncClient, model: str, text: str) -> int | 
     Args:
         text: without a beginning or a template.
     """
-    import httpx
-
     # The text's name is that of vLLM, then of llama-server.
     request = {"model": model, "prompt": text, "content": text, "add_special": False}
     try:
-        response = await client.post("/tokenize", json=request, headers=_HEADERS)
-        tokens = response.json()["tokens"]
-    except (httpx.RequestError, ValueError, TypeError, KeyError, RecursionError):
+        response = await web.receive(client, "POST", "/tokenize", _COUNTED_BYTES, json=request)
+        tokens = response.json["tokens"]
+    except (web.NoAnswer, TypeError, KeyError):
         return None
     return len(tokens) if isinstance(tokens, list) else None
+
+
+def require_possible(
+    usage: Mapping[str, Any],
+    timings: Mapping[str, Any],
+    most: float,
+    asked: float = math.inf,
+    seconds: float = math.inf,
+    fastest: float = _FASTEST,
+) -> None:
+    """Raise StreamError for numbers of a server that no honest one gives.
+
+    Args:
+        usage: its counts; timings: its figures of itself.
+        most: max_tokens of the request.
+        asked: characters of the request, each a token at most; a router adds texts of its own.
+        seconds: that the answer took by this machine's clock.
+        fastest: tokens a second that the stream allows.
+    """
+    prompts, took_ms = asked + _ROUTERS_OWN, seconds * 1e3 * (1 + _CLOCKS) + _CLOCKS_MS
+    figures = {key: one for key, one in timings.items() if isinstance(one, int | float)}
+    if usage:
+        counts = {key: usage.get(key) for key in ("prompt_tokens", "completion_tokens")}
+        _require_counts(counts, {"prompt_tokens": prompts, "completion_tokens": most})
+        prompts = counts["prompt_tokens"] or 0
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    limits = {"cached_tokens": prompts, "cache_n": prompts, "prompt_n": prompts}
+    limits |= {"predicted_n": most, "draft_n": _LARGEST}
+    limits |= {"draft_n_accepted": figures.get("draft_n", 0)}
+    counted = figures if cached is None else {**figures, "cached_tokens": cached}
+    _require_counts({key: counted[key] for key in limits if key in counted}, limits)
+    times = dict.fromkeys(("prompt_ms", "predicted_ms"), took_ms)
+    for key, value in figures.items():
+        most_of_it = {**times, "predicted_per_second": fastest}.get(key, _LARGEST)
+        if not 0 <= value <= most_of_it:
+            raise _not_counted(key, value, f"at least 0 and at most {most_of_it:g}")
+    spent = {"prompt_ms + predicted_ms": sum(figures.get(key, 0) for key in times)}
+    if speed := figures.get("predicted_per_second"):
+        spent["predicted_n / predicted_per_second"] = figures.get("predicted_n", 0) / speed * 1e3
+    for key, milliseconds in spent.items():
+        if milliseconds > took_ms:
+            raise _not_counted(key, milliseconds, f"at most the {took_ms:.0f} ms that it took")
+
+
+def _require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+    for key, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _not_counted(key, value, "a whole number")
+        if not 0 <= value <= limits[key]:
+            raise _not_counted(key, value, f"at least 0 and at most {limits[key]:g}")
+
+
+def _not_counted(field: str, value: Any, limit: str) -> StreamError:
+    return StreamError(
+        f"The server does not count: {field} is {repr(value)[:_SHOWN]}, expected {limit}; correct "
+        "the server, or measure it by a path that does not change its numbers."
+    )
 
 
 class StreamReader:
     """What the events of one stream have reported so far; came is as in an Answer."""
 
-    def __init__(self, path: str) -> None:
-        """Begin a stream of a path, which errors name."""
+    def __init__(self, path: str, most: float = math.inf) -> None:
+        """Begin a stream of a path, which errors name; most: tokens that were asked for."""
+        self._most = most
         self.came: list[float] = []
         self._texts: list[str] = []
         self._path = path
         self._rest = b""
         self._finish = ""
         self._ended = False
-        self._usage: _Usage | None = None
-        self._timings: dict[str, float] = {}
+        self._usage: Mapping[str, Any] = {}
+        self._timings: Mapping[str, Any] = {}
         self._model = ""
 
     def feed(self, data: bytes, moment: float) -> None:
@@ -260,29 +335,56 @@ class StreamReader:
                 f"The endpoint streamed what is no event of {self._path}: {line[:_QUOTED]!r}."
             ) from None
 
-    def answer(self, sent: float) -> Answer:
-        """The whole answer; raises StreamError when there is something missing."""
+    def answer(self, sent: float, ended: float = math.inf, asked: float = math.inf) -> Answer:
+        """The whole answer; raises StreamError when something is missing, or is impossible.
+
+        Args:
+            sent: when the request was; ended: when its answer had come.
+            asked: characters of the request.
+        """
         self.feed(b"\n", sent)
         chunks = len(self.came)
         if not (self._ended or self._finish):
             raise StreamError(f"The endpoint closed its stream after {chunks} chunks, unfinished.")
         if not chunks:
             raise StreamError("The endpoint's stream ended without any text.")
-        usage = self._usage or _Usage(None, chunks, None)
-        cached = usage.cached_tokens
-        if cached is None and "cache_n" in self._timings:
-            cached = int(self._timings["cache_n"])
+        usage, timings = self._usage, self._timings
+        require_possible(
+            usage, timings, self._most, asked, ended - sent, self._fastest(self._usage)
+        )
+        details = usage.get("prompt_tokens_details") or {}
+        cached = details.get("cached_tokens", timings.get("cache_n"))
+        tokens = usage.get("completion_tokens", chunks)
+        if tokens * 2 + _FEW < chunks:
+            raise _not_counted("completion_tokens", tokens, f"about {chunks}, as chunks came")
         return Answer(
             sent=sent,
             came=tuple(self.came),
-            prompt_tokens=usage.prompt_tokens,
-            tokens=usage.completion_tokens,
+            prompt_tokens=usage.get("prompt_tokens"),
+            tokens=tokens,
             cached_tokens=cached,
             finish=self._finish,
-            timings=self._timings,
+            timings={
+                key: float(value)
+                for key, value in timings.items()
+                if isinstance(value, int | float)
+            },
             text="".join(self._texts),
             model=self._model,
         )
+
+    def _fastest(self, usage: Mapping[str, Any]) -> float:
+        """Tokens a second that a server can have made, by how far apart their chunks came.
+
+        By the median, which a client that stood still once does not change.
+        """
+        gaps = sorted(later - earlier for earlier, later in pairwise(self.came))
+        if not gaps:
+            return _LARGEST  # llama-server's speed of one token is any
+        gap = gaps[len(gaps) // 2] if len(gaps) >= _FEW_GAPS else 0.0
+        tokens = usage.get("completion_tokens")
+        each = max(1.0, tokens / len(self.came)) if isinstance(tokens, int) else 1.0
+        return min(_FASTEST, _FASTER * each / gap) if gap > 0 else _FASTEST
 
     def _take(self, event: Mapping[str, Any], moment: float) -> None:
         self._model = str(event.get("model") or self._model)
@@ -292,23 +394,14 @@ class StreamReader:
                 self.came.append(moment)
                 self._texts.append(str(choice.get("text") or delta.get("content") or ""))
             self._finish = str(choice.get("finish_reason") or self._finish)
-        usage = event.get("usage")
-        if usage:
-            details = usage.get("prompt_tokens_details") or {}
-            self._usage = _Usage(
-                int(usage["prompt_tokens"]),
-                int(usage["completion_tokens"]),
-                None if (cached := details.get("cached_tokens")) is None else int(cached),
-            )
-        for key, value in (event.get("timings") or {}).items():
-            if isinstance(value, int | float) and math.isfinite(value):
-                self._timings[key] = float(value)
-
-
-class _Usage(NamedTuple):
-    prompt_tokens: int | None
-    completion_tokens: int
-    cached_tokens: int | None
+        if usage := event.get("usage"):
+            if not isinstance(usage.get("prompt_tokens_details") or {}, dict):
+                raise TypeError
+            self._usage = dict(usage)
+        self._timings = {**self._timings, **(event.get("timings") or {})}
+        if len(self.came) > self._most + _FEW:
+            asked = f"at most {self._most:g}, as max_tokens asked for"
+            raise _not_counted("chunks with text", len(self.came), asked)
 
 
 def _message(text: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nixwulf.core import web
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
@@ -41,6 +42,7 @@ PARAMETERS = {
     ),
 }
 USUAL_TOKENS = 3
+_MOST_BYTES = 1 << 24
 _SPEEDS = ("decode", "turn_decode", "throughput", "server_decode")
 # vLLM's and llama-server's counters; SGLang counts steps alone
 # (https://github.com/vllm-project/vllm/blob/main/vllm/v1/spec_decode/metrics.py,
@@ -134,13 +136,11 @@ def _of_answers(one: Pass) -> Drafted | None:
 
 async def _counters(client: httpx.AsyncClient) -> dict[str, float]:
     """A server's counters by the end of their names; empty where it has none."""
-    import httpx
-
     try:
-        answer = await client.get("/metrics")
-    except httpx.RequestError:
+        answer = await web.receive(client, "GET", "/metrics", _MOST_BYTES)
+    except web.NoAnswer:
         return {}
-    return counters(answer.text) if answer.is_success else {}
+    return counters(answer.text) if answer.ok else {}
 
 
 def counters(text: str) -> dict[str, float]:

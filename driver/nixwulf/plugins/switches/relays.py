@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import sleep
 
+from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import PowerSwitch
 from nixwulf.plugins.switches import SwitchKind
@@ -52,23 +53,16 @@ def relay(name: str, path: Callable[[int, str], str]) -> SwitchKind:
 
 
 def _get(node: str, switch: PowerSwitch, path: str) -> None:
-    import httpx
-
     url = switch.url.rstrip("/") + path
     try:
-        # Switches are on the local network: no proxy reaches them.
-        with httpx.stream("GET", url, timeout=_TIMEOUT_S, trust_env=False) as answer:
-            pass  # its status is all, and its body may have no end
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        nothing_sent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL)
-        raise (NixwulfError if isinstance(error, nothing_sent) else _MayBeDone)(
-            f"The power switch of {node!r} did not answer ({type(error).__name__}); try 'curl "
-            f"{url}'."
+        answer = web.fetch(web.client(switch.url), "GET", url, _TIMEOUT_S, 0, head=True)
+    except web.NoAnswer as error:
+        raise (_MayBeDone if error.sent else NixwulfError)(
+            f"The power switch of {node!r} did not answer ({error.kind}); try 'curl {url}'."
         ) from None
-    if answer.status_code != httpx.codes.OK:
+    if answer.status != web.OK:
         raise NixwulfError(
-            f"The power switch of {node!r} answered with HTTP {answer.status_code}; try 'curl "
-            f"{url}'."
+            f"The power switch of {node!r} answered with HTTP {answer.status}; try 'curl {url}'."
         )
 
 

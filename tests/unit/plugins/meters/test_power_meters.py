@@ -17,7 +17,6 @@ from nixwulf.plugins.meters import (
     MeterError,
     MeterReader,
     complaints,
-    make_client,
     read,
     require_known,
     watts_of,
@@ -45,9 +44,9 @@ ANSWERS = {
     ("meter", "watts"), [(SHELLY, 51.6), (SHELLY_2, 8.9), (TASMOTA, 88.0)], ids=str
 )
 def test_each_kind_is_asked_its_own_question(meter, watts):
-    with serving(ANSWERS) as url, make_client() as client:
-        assert read(replace(meter, url=url), client) == watts
-        assert read(replace(meter, url=f"{url}/"), client) == watts
+    with serving(ANSWERS) as url:
+        assert read(replace(meter, url=url)) == watts
+        assert read(replace(meter, url=f"{url}/")) == watts
 
 
 @pytest.mark.parametrize(
@@ -109,10 +108,9 @@ def test_any_json_is_watts_or_a_complaint(meter, channel, answer):
 def test_a_server_that_is_no_meter_is_a_complaint(answers, status, words):
     with (
         serving(answers, status) as url,
-        make_client() as client,
         pytest.raises(MeterError, match=words),
     ):
-        read(replace(SHELLY, url=url), client)
+        read(replace(SHELLY, url=url))
 
 
 def metered(*meters):
@@ -131,10 +129,10 @@ def test_what_answers_without_an_end_is_a_complaint_in_bounded_time(monkeypatch,
             yield part
             time.sleep(pause_s)
 
-    with serving({"/status": flow()}) as url, make_client() as client:
+    with serving({"/status": flow()}) as url:
         begin = time.monotonic()
         with pytest.raises(MeterError, match="does not end its answer"):
-            read(Meter("shelly", url), client)
+            read(Meter("shelly", url))
         assert time.monotonic() - begin < 15
 
 

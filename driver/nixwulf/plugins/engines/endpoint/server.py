@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.openai import Endpoint
@@ -24,7 +23,6 @@ _ASK_S = 30.0
 _MOST_BYTES = 1 << 22
 _MOST_SHOWN = 8
 _QUOTED = 200
-_OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
 # Others in a header's value end the header, or are refused with the key in the error's words.
 _OF_A_KEY = re.compile(r"[\x21-\x7e]+")
 _VERSION = re.compile(r"[\w.+-]{1,80}")
@@ -63,23 +61,6 @@ PROGRAMS = (
 )
 
 
-@dataclass(frozen=True)
-class Reply:
-    """An answer to GET: its status, its body, and where a redirect points to."""
-
-    status: int
-    text: str
-    location: str
-
-    @property
-    def json(self) -> Any:
-        """The body; None of what is no JSON."""
-        try:
-            return json.loads(self.text)
-        except (ValueError, RecursionError):
-            return None
-
-
 def headers(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Of each request of a case: its key, where the sweep says that there is one.
 
@@ -97,24 +78,13 @@ def headers(parameters: Mapping[str, Any]) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def ask(endpoint: Endpoint, path: str) -> Reply:
+def ask(endpoint: Endpoint, path: str) -> web.Reply:
     """The answer to GET of a path, whatever it is; raises RunFailure where there is none."""
-    import httpx
-
     seconds = endpoint.run.head.limit(_ASK_S)
-    limit, body = time.monotonic() + seconds, bytearray()
     try:
-        with endpoint.client() as client, client.stream("GET", path, timeout=seconds) as answer:
-            for part in answer.iter_bytes():
-                body += part
-                if len(body) > _MOST_BYTES or time.monotonic() > limit:
-                    break
-            location = answer.headers.get("Location", "")
-            return Reply(answer.status_code, body.decode(errors="replace"), location)
-    except httpx.HTTPError as error:
-        words = str(error).rstrip(".") or type(error).__name__
-        if isinstance(error, httpx.TimeoutException):
-            words = f"nothing in {seconds:.0f} s"
+        return web.fetch(endpoint.async_client(), "GET", path, seconds, _MOST_BYTES)
+    except web.NoAnswer as error:
+        words = error.message
         if endpoint.run.cluster.is_lab:
             words += "; a node of the lab sees no server of this machine, give --cluster"
         base = endpoint.base_url
@@ -142,13 +112,13 @@ def require_model(endpoint: Endpoint) -> None:
 def _listed(endpoint: Endpoint) -> list[Mapping[str, Any]]:
     """The models that the server lists; raises RunFailure for any other answer."""
     reply, base = ask(endpoint, MODELS), endpoint.base_url
-    if reply.status in (_UNAUTHORIZED, _FORBIDDEN):
+    if reply.status in (web.UNAUTHORIZED, web.FORBIDDEN):
         raise refused(endpoint, reply.status)
     if reply.location:
         raise RunFailure(
             "failed", f"{base!r} points to {reply.location!r} instead; write that as url."
         )
-    document = reply.json if reply.status == _OK else None
+    document = reply.json if reply.status == web.OK else None
     models = document.get("data") if isinstance(document, dict) else None
     if isinstance(models, list) and all(isinstance(m, dict) and "id" in m for m in models):
         return models

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
+from nixwulf.core import web
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.engines.exo import api
@@ -25,6 +26,7 @@ _API_PORT = 52415
 # what the master cannot place it only logs: no instance comes, and no answer reports it.
 _SETTLE_S = 60.0
 _ASK_S = 60
+_MOST_BYTES = 1 << 24
 _REMOVE_S = 10.0
 _POLL_S = 0.2
 # Offline: what is not on the nodes fails at once, and is not downloaded inside a run.
@@ -233,25 +235,25 @@ def _remove(endpoint: Endpoint, instance: Instance) -> None:
 
 def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
     """The JSON that exo answers; raises RunFailure when it refuses."""
-    import httpx
-
+    seconds = endpoint.run.head.limit(_ASK_S)
     try:
-        with endpoint.client() as client:
-            answer = client.request(
-                request.method,
-                request.path,
-                params=request.query,
-                json=request.body,
-                timeout=endpoint.run.head.limit(_ASK_S),
-            )
-            answer.raise_for_status()
-            return answer.json()
-    except (httpx.HTTPError, ValueError) as error:
-        body = str(error)
-        if isinstance(error, httpx.HTTPStatusError):
-            body = error.response.text
-            if request == api.NODES and error.response.status_code == httpx.codes.NOT_FOUND:
-                raise RunFailure("unsupported", api.TOO_OLD) from None
-        words = " ".join(body.split())[:300]
-        reason = f"exo did not answer {request.method} {request.path}: {words}."
-        raise RunFailure("failed", reason) from None
+        answer = web.fetch(
+            endpoint.async_client(),
+            request.method,
+            request.path,
+            seconds,
+            _MOST_BYTES,
+            params=request.query,
+            json=request.body,
+        )
+    except web.NoAnswer as error:
+        words = error.message
+    else:
+        if request == api.NODES and answer.status == web.NOT_FOUND:
+            raise RunFailure("unsupported", api.TOO_OLD)
+        if answer.ok and answer.json is not None:
+            return answer.json
+        words = answer.text
+    words = " ".join(words.split())[:300]
+    reason = f"exo did not answer {request.method} {request.path}: {words}."
+    raise RunFailure("failed", reason)

@@ -1,0 +1,216 @@
+"""Answers over HTTP, the only way to them: each is bounded as a whole, whoever sends it.
+
+A limit for each read is none: a server that sends a byte in two seconds held the driver for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nixwulf.core import interrupts
+from nixwulf.core.errors import NixwulfError
+
+if TYPE_CHECKING:
+    import httpx
+
+OK, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 401, 403, 404
+_HEADERS = {
+    # A compressed stream would come in blocks of many tokens, and 1 MB of gzip became 3.2 GiB.
+    "Accept-Encoding": "identity",
+    # llama-server (0c1e570) closes after a stream though it says keep-alive: the next request on
+    # that connection is lost when it is sent before the close arrives.
+    "Connection": "close",
+}
+_TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
+_CHECK_S = 0.1
+
+
+class NoAnswer(NixwulfError):
+    """No whole answer came: a clause that says why.
+
+    kind: the error's name for those who know HTTP; sent: whether the request may have arrived.
+    """
+
+    def __init__(self, message: str, kind: str = "", *, sent: bool = True) -> None:
+        """Keep what is known beside the clause."""
+        super().__init__(message)
+        self.kind = kind or message
+        self.sent = sent
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole answer: its status, its body, and where a redirect points to; none is followed."""
+
+    status: int
+    body: bytes
+    location: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is a success."""
+        return OK <= self.status < 300  # noqa: PLR2004
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode(errors="replace")
+
+    @property
+    def json(self) -> Any:
+        """The body; None of what is no JSON."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """An answer whose head has come; pieces gives its body and raises NoAnswer at the limit."""
+
+    status: int
+    location: str
+    pieces: AsyncIterator[bytes]
+
+    async def whole(self) -> Reply:
+        """All of it; raises NoAnswer."""
+        return Reply(self.status, b"".join([one async for one in self.pieces]), self.location)
+
+
+def client(
+    base_url: str, socket: Path | None = None, headers: Mapping[str, str] | None = None
+) -> httpx.AsyncClient:
+    """A client without a limit in time, which `fetch` or the clocks of a run set.
+
+    TLS is loaded for https alone: its variables may name files that are not there.
+
+    Args:
+        base_url: of all paths. socket: a Unix socket that leads there.
+        headers: of each request.
+
+    Raises:
+        NixwulfError: TLS cannot be loaded.
+    """
+    import httpx
+
+    transport = httpx.AsyncHTTPTransport(
+        verify=tls() if base_url.lower().startswith("https:") else False,
+        trust_env=False,
+        uds=str(socket) if socket else None,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+    )
+    return httpx.AsyncClient(
+        transport=transport,
+        base_url=base_url,
+        headers={**_HEADERS, **(headers or {})},
+        timeout=None,  # noqa: S113 - whole answers have one
+        trust_env=False,  # what is measured is reached directly, by no proxy
+    )
+
+
+def tls() -> ssl.SSLContext:
+    """What certificates are held against; raises NixwulfError, which names the variables."""
+    import httpx
+
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:
+        named = [f"{one} is {os.environ[one]!r}" for one in _TLS_VARIABLES if os.environ.get(one)]
+        raise NixwulfError(
+            f"TLS cannot be loaded ({error.strerror or error}): {', '.join(named) or 'no variable'}"
+            " of the environment names a file for it; correct or unset it."
+        ) from None
+
+
+@asynccontextmanager
+async def incoming(
+    of: httpx.AsyncClient, method: str, path: str, most_bytes: int, **given: Any
+) -> AsyncIterator[Incoming]:
+    """The answer to a request, once its head is there; raises NoAnswer.
+
+    Args:
+        most_bytes: of the body.
+        given: json, params or extensions of the request.
+    """
+    import httpx
+
+    async def pieces(answer: httpx.Response) -> AsyncIterator[bytes]:
+        encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("identity", ""):
+            raise NoAnswer(f"its answer is compressed ({encoding[:40]!r}), which was not asked for")
+        left = most_bytes
+        async for piece in answer.aiter_raw():
+            left -= len(piece)
+            if left < 0:
+                raise NoAnswer(f"does not end its answer: more than {most_bytes} bytes came")
+            yield piece
+
+    try:
+        async with of.stream(method, path, follow_redirects=False, **given) as answer:
+            yield Incoming(answer.status_code, answer.headers.get("Location", ""), pieces(answer))
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
+        kind = type(error).__name__
+        unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.InvalidURL)
+        raise NoAnswer(str(error).rstrip(".") or kind, kind, sent=not unsent) from None
+
+
+async def receive(
+    of: httpx.AsyncClient, method: str, path: str, most_bytes: int, **given: Any
+) -> Reply:
+    """The whole answer to a request, as of `incoming`; raises NoAnswer."""
+    async with incoming(of, method, path, most_bytes, **given) as answer:
+        return await answer.whole()
+
+
+def fetch(
+    of: httpx.AsyncClient,
+    method: str,
+    path: str,
+    seconds: float,
+    most_bytes: int,
+    *,
+    head: bool = False,
+    **given: Any,
+) -> Reply:
+    """The whole answer, waited for in this thread, of a client that is closed with it.
+
+    Args:
+        seconds: from connecting to the last byte; half of it to connect.
+        most_bytes: of the body.
+        head: whether the status is all that is wanted.
+        given: json or params of the request.
+
+    Raises:
+        NoAnswer: there was none in time.
+        KeyboardInterrupt: the driver was interrupted.
+    """
+    begun = {"timeout": {"connect": seconds / 2}}
+
+    async def asked() -> Reply:
+        async with of, incoming(of, method, path, most_bytes, extensions=begun, **given) as answer:
+            return Reply(answer.status, b"", answer.location) if head else await answer.whole()
+
+    async def in_time() -> Reply:
+        asking = asyncio.ensure_future(asked())
+        try:
+            async with asyncio.timeout(seconds):
+                while not asking.done():
+                    await asyncio.wait({asking}, timeout=_CHECK_S)
+                    interrupts.wait(0)
+                return await asking
+        finally:
+            asking.cancel()
+
+    try:
+        return asyncio.run(in_time())
+    except TimeoutError:
+        raise NoAnswer(f"does not end its answer: nothing whole in {seconds:.0f} s") from None
