@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,27 +47,12 @@ class Named(click.types.StringParamType):
         return found or [CompletionItem(incomplete, type="file")]
 
 
-def _models() -> Iterable[str]:
-    from nixwulf.llm.catalog import table
-
-    return (model["name"] for model in table())
-
-
-def _engines() -> Iterable[str]:
-    from nixwulf.plugins.engines import all_engines
-
-    return all_engines()
-
-
-def _platforms() -> Iterable[str]:
-    from nixwulf.inventory.platforms import platform_names
-
-    return platform_names()
-
-
 CLUSTER = Named(lambda: known_inputs("clusters", ".toml"))
 SWEEP = Named(lambda: known_inputs("sweeps", ".yaml"))
-MODEL, ENGINE, PLATFORM = Named(_models), Named(_engines), Named(_platforms)
+# Imported when a shell asks: no command waits for what only another one needs.
+MODEL = Named(lambda: [one["name"] for one in import_module("nixwulf.llm.catalog").table()])
+ENGINE = Named(lambda: import_module("nixwulf.plugins.engines").all_engines())
+PLATFORM = Named(lambda: import_module("nixwulf.inventory.platforms").platform_names())
 
 
 class ClusterOption(click.Option):
@@ -150,29 +136,42 @@ table_format = click.option(
 )
 
 
-quiet = click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
-allow_commands = click.option(
-    "--allow-commands",
-    is_flag=True,
-    help="With --resume: the plan may run its power_switch commands on this machine.",
-)
-
-
-def allow(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options by which a user allows what a plan takes of this machine."""
-    secrets = click.option(
+_RUNNING = (
+    click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/)."),
+    click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
+    click.option("--resume", type=FilePath(), help="Run what is missing in this folder."),
+    click.option(
+        "--allow-commands",
+        is_flag=True,
+        help="With --resume: the plan may run its power_switch commands on this machine.",
+    ),
+    click.option(
         "--allow-secrets",
         multiple=True,
         metavar="NAME",
         help="Cases may take this variable of the environment; repeatable.",
-    )
-    hosts = click.option(
+    ),
+    click.option(
         "--allow-url",
         multiple=True,
         metavar="HOST",
         help="Cases may ask this host, which is not of the cluster; repeatable.",
-    )
-    return secrets(hosts(command))
+    ),
+    click.option(
+        "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
+    ),
+    click.option(
+        "--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Print no progress."),
+)
+
+
+def running(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that runs a plan."""
+    for option in reversed(_RUNNING):
+        command = option(command)
+    return command
 
 
 def json_format(words: str) -> Callable[[Any], Any]:

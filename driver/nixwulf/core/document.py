@@ -164,13 +164,7 @@ def say(
 
 
 def rich_table(table: Table, *, gap: int = 2, show_header: bool = True) -> RichTable:
-    """The rows of a table as rich prints them.
-
-    Args:
-        table: heads, rows and what is above and below them.
-        gap: columns of the terminal between two of its columns.
-        show_header: whether the heads are printed.
-    """
+    """The rows of a table as rich prints them, with a gap of so many characters."""
     found = RichTable(
         title=Text(clean(table.title)) if table.title else None,
         title_justify="left",
@@ -234,10 +228,7 @@ def _widths(table: Table) -> list[int]:
 def plain_table(table: Table, *, indent: int = 0, gap: int = 2) -> str:
     """A table as lines of which none is broken, so that they can be copied.
 
-    Args:
-        table: the table; the rows of a group are under its words, after an empty line.
-        indent: of rows, in characters.
-        gap: characters between two columns.
+    The rows of a group are under its words, after an empty line; indent and gap are characters.
     """
     widths = _widths(table)
 
