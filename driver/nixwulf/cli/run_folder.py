@@ -56,7 +56,7 @@ def run(
 
     allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
     consent.require(plan, allowed, own_cluster=own_cluster)
-    for url in consent.in_clear(plan):
+    for url in consent.in_clear(plan.cases):
         click.echo(consent.warning(url), err=True)
     try:
         with own_folder(folder, plan if new else None), make_progress(quiet=quiet) as progress:
