@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.files import known_inputs
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
+    from nixwulf.nodes.ssh import Connection
 
 
 class FilePath(click.Path):
@@ -258,6 +259,31 @@ def find_cluster(name: str | None) -> tuple[Cluster, Path | None]:
             else "Name a cluster with --cluster, or bring a lab up by 'nixwulf lab up'."
         )
     return up[0].cluster, up[0].ssh_config
+
+
+def open_nodes(name: str | None, chosen: Sequence[str]) -> tuple[Cluster, list[Connection]]:
+    """A cluster, as find_cluster, and open connections to its chosen nodes; raises GateError."""
+    from nixwulf.nodes.ssh import connections, open_all
+
+    cluster, config = find_cluster(name)
+    found = connections(cluster, config)
+    nodes = [found[node.name] for node in choose(cluster, chosen)]
+    for words in open_all(nodes).values():
+        raise GateError(words)
+    return cluster, nodes
+
+
+def machine_progress() -> Callable[[str, str, float], None]:
+    """Prints each step of a machine, and how far it is at every tenth."""
+    steps: dict[str, tuple[str, int]] = {}
+
+    def observe(machine: str, step: str, share: float) -> None:
+        now = (step, 10 * int(10 * share))
+        if now > steps.get(machine, ("", 0)) or now[0] != steps[machine][0]:
+            steps[machine] = now
+            click.echo(f"{machine}: {step}" + (f", {now[1]} %" if now[1] else ""), err=True)
+
+    return observe
 
 
 def choose(cluster: Cluster, chosen: Sequence[str]) -> list[Node]:
