@@ -33,20 +33,16 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
 
 
+# Where the driver's own clusters/, sweeps/ and results/ lie.
+SHIPPED = Path(__file__).parents[1] / "data"
+
+
 def inside(folder: Path, name: str) -> Path:
     """The path of somebody else's name in a folder; raises InputError where it leads elsewhere."""
     try:
         return names.join(folder, name)
     except names.Refusal as error:
         raise InputError(f"{error}.") from None
-
-
-def shipped(package: Path) -> Path:
-    """Where the driver's clusters/, sweeps/ and results/ lie: share/nixwulf, or the checkout."""
-    home = package.parent
-    if home.name in {"site-packages", "dist-packages"}:
-        return home.parents[2] / "share" / "nixwulf"
-    return home.parent
 
 
 def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") -> Path:
@@ -81,7 +77,7 @@ def known_inputs(folder: str, suffix: str) -> list[str]:
 
 
 def _places(folder: str) -> tuple[Path, ...]:
-    return Path(folder), shipped(Path(__file__).parents[1]) / folder
+    return Path(folder), SHIPPED / folder
 
 
 def _is_there(path: Path) -> bool:
@@ -100,7 +96,7 @@ def find_results(path: Path) -> Path:
 
     Where there is neither, the path as it is.
     """
-    own = shipped(Path(__file__).parents[1]) / path
+    own = SHIPPED / path
     return own if path.parts[:1] == ("results",) and not path.exists() and own.exists() else path
 
 
