@@ -64,7 +64,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="nixwulf")
+@click.version_option(__version__, "-V", "--version", prog_name="nixwulf")
 def cli() -> None:
     """Image, measure and explain small desk-side clusters.
 

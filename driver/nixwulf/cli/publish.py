@@ -132,7 +132,7 @@ def _show(found: Sequence[Finding]) -> None:
         text = ", ".join(examples) + (f", and {more} more" if more else "")
         rows.append((kind, str(kinds[kind]), text))
     table = Table(("taken out", Column("times", number=True), "for example"), rows)
-    output(100).print(rich_table(table) if kinds else "Nothing private was found.")
+    output().print(rich_table(table) if kinds else "Nothing private was found.")
 
 
 def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
@@ -144,7 +144,7 @@ def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
     shown = unknown[:_MOST_WORDS]
     rows = [(one.word, str(one.fields), one.place, one.around) for one in shown]
     head = ("in no text of Nixwulf's", Column("fields", number=True), "first", "there")
-    output(100, stderr=True).print(rich_table(Table(head, rows)))
+    output(stderr=True).print(rich_table(Table(head, rows)))
     rest = " ".join(one.word for one in unknown[_MOST_WORDS:])
     if rest:
         click.echo(f"And: {rest}", err=True)

@@ -149,14 +149,17 @@ class _Private:
         """The private words of a node of the cluster file."""
         user, _, host = node["ssh"].rpartition("@")
         self.add(user, "user name", "[user]")
-        for name in (host, *(fabric["address"] for fabric in node.get("fabrics", {}).values())):
+        for name in (
+            host,
+            *(fabric.get("address", "") for fabric in node.get("fabrics", {}).values()),
+        ):
             self.add_host(name, place)
         disk = node.get("disk", "").rpartition("/")[2]
         self.add(disk, "serial number", "[serial]")
         self.add(disk.rpartition("_")[2], "serial number", "[serial]")
         self.add("".join(node.get("host_key", "").split(" ")[1:2]), "key", "[key]")
         for outside in (node.get("meter", {}), node.get("power_switch", {})):
-            self.add_host(urlsplit(outside.get("url", "")).hostname or "", "[host]")
+            self.add_url(outside.get("url", ""))
 
     def add_url(self, url: str) -> None:
         """The host of an address that a case has; what is no address has none."""

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import shipped
+from nixwulf.core.files import find_results
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.identity import one_name
 from nixwulf.results.record import Record, load
@@ -142,6 +142,4 @@ def nearest(name: str) -> list[str]:
 @cache
 def published() -> dict[str, Path]:
     """The files of the published records by id: of this folder, else those of the driver."""
-    places = (_FOLDER, shipped(Path(__file__).parents[2]) / _FOLDER)
-    folder = next((place for place in places if place.is_dir()), _FOLDER)
-    return {path.stem: path for path in sorted(folder.glob("*.json"))}
+    return {path.stem: path for path in sorted(find_results(_FOLDER).glob("*.json"))}
