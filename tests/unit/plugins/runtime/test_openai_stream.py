@@ -36,7 +36,7 @@ def asked(folder, pieces, api="completions"):
             serving(folder, lambda request: pieces) as endpoint,
             endpoint.async_client() as client,
         ):
-            request = body(api, "m", "the and", 3, 1)
+            request = body(api, "m", "the and", 4, 1)
             return await ask(client, PATHS[api], request, lambda: heard.append(1))
 
     return asyncio.run(go()), len(heard)
