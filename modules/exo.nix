@@ -90,25 +90,25 @@ in
               ]
             )
             // {
-            ExecStart = utils.escapeSystemdExecArgs [
-              (lib.getExe cfg.package)
-              "--api-port"
-              (toString cfg.apiPort)
-              "--libp2p-port"
-              (toString cfg.peerPort)
-            ];
-            StateDirectory = "exo";
-            # Of /home it sees the models, if they are there.
-            ProtectHome = "tmpfs";
-            BindReadOnlyPaths = map fabricService.quotedPath cfg.modelsFolders;
-            WorkingDirectory = "/var/lib/exo";
-            # It binds 0.0.0.0 and looks for peers on every interface (1.0.71: src/exo/api/main.py,
-            # rust/networking/src/swarm.rs), and has no option for less.
-            RestrictNetworkInterfaces = [
-              "lo"
-              fabric.interface
-            ];
-          };
+              ExecStart = utils.escapeSystemdExecArgs [
+                (lib.getExe cfg.package)
+                "--api-port"
+                (toString cfg.apiPort)
+                "--libp2p-port"
+                (toString cfg.peerPort)
+              ];
+              StateDirectory = "exo";
+              # Of /home it sees the models, if they are there.
+              ProtectHome = "tmpfs";
+              BindReadOnlyPaths = map fabricService.quotedPath cfg.modelsFolders;
+              WorkingDirectory = "/var/lib/exo";
+              # It binds 0.0.0.0 and looks for peers on every interface (1.0.71: src/exo/api/main.py,
+              # rust/networking/src/swarm.rs), and has no option for less.
+              RestrictNetworkInterfaces = [
+                "lo"
+                fabric.interface
+              ];
+            };
         }
       ]
     );

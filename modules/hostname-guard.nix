@@ -1,5 +1,10 @@
 # Refuses to make one node into another: a wrong address in a cluster file, or a slip in a loop over nodes.
-{ config, lib, ... }:
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
 let
   cfg = config.nixwulf.hostname-guard;
   name = config.networking.hostName;
@@ -30,6 +35,25 @@ in
         echo ${lib.escapeShellArg config.nixwulf.cluster.where}": this machine is '$current'; correct its ssh address, or run \
       EXPECTED_HOSTNAME=$new $1/bin/switch-to-configuration ''${2:-switch} on it to rename it."
         exit 1
+      fi
+      # The names of a disk's partitions have the host's in them (disk.nix), and nothing renames them: the initrd of a
+      # system of another name would wait for them, and the loader would take the old system again.
+      if [ -e /run/booted-system ] && [ "$current" != "$new" ] && [ -r "$1/etc/fstab" ]; then
+        renamings=
+        while read -r wanted place _; do
+          if [[ $wanted != /dev/disk/by-partlabel/* || -e $wanted ]]; then continue; fi
+          while read -r present mounted _; do
+            if [[ $mounted = "$place" && $present = /dev/* && -e $present ]]; then
+              read -r disk number < <(${pkgs.util-linux}/bin/lsblk -dnro PKNAME,PARTN "$present")
+              renamings+="sfdisk --no-reread --part-label /dev/$disk $number ''${wanted##*/} && "
+            fi
+          done </etc/fstab
+        done <"$1/etc/fstab"
+        if [ -n "$renamings" ]; then
+          echo ${lib.escapeShellArg config.nixwulf.cluster.where}": the partitions of this machine have the names of '$current', and '$new' would not find them when it boots; \
+      rename them and it together: ''${renamings}udevadm trigger --settle --subsystem-match=block && EXPECTED_HOSTNAME=$new $1/bin/switch-to-configuration ''${2:-switch}"
+          exit 1
+        fi
       fi
     '';
   };

@@ -1,4 +1,4 @@
-# Refuses kernels and firmware that are known to break the node's GPU.
+# Refuses kernels, firmware and builds of llama.cpp that are known to break the node's GPU.
 {
   config,
   lib,
@@ -28,13 +28,24 @@ let
       ||
         versionAtLeast cfg.firmwareVersion entry.firmware_from
         && versionAtLeast entry.firmware_to cfg.firmwareVersion
+    )
+    && (
+      !entry ? llama_cpp_from
+      ||
+        cfg.llamaCppRocm != null
+        && versionAtLeast cfg.llamaCppRocm (toString entry.llama_cpp_from)
+        && lib.versionOlder cfg.llamaCppRocm (toString entry.llama_cpp_before)
     );
+
+  benchNode = config.nixwulf.bench-node or { enable = false; };
+  llamaCpp = if benchNode.enable then benchNode.llamaCpp else null;
 
   what =
     entry:
     lib.concatStringsSep " with " (
       lib.optional (entry ? kernel_from) "kernel ${cfg.kernelVersion}"
       ++ lib.optional (entry ? firmware_from) "linux-firmware ${cfg.firmwareVersion}"
+      ++ lib.optional (entry ? llama_cpp_from) "llama.cpp ${cfg.llamaCppRocm} with ROCm"
     );
 in
 {
@@ -65,10 +76,23 @@ in
         firmware from somewhere else.
       '';
     };
+    llamaCppRocm = mkOption {
+      type = types.nullOr types.str;
+      default =
+        if llamaCpp != null && lib.elem "rocm" (llamaCpp.backends or [ ]) then
+          lib.getVersion llamaCpp
+        else
+          null;
+      defaultText = lib.literalMD "the build of `nixwulf.bench-node.llamaCpp` where it has ROCm";
+      description = ''
+        The build of llama.cpp that computes by ROCm, by which builds are refused. Set it to null where the package has
+        the mend as a patch.
+      '';
+    };
     allow = mkOption {
       type = types.listOf (types.enum (lib.attrNames table));
       default = [ ];
-      example = [ "kernel-7_2-firmware-20260810" ];
+      example = [ "llama_cpp-b10040-rocm" ];
       description = ''
         Entries of `driver/nixwulf/data/known_bad.toml` to build a node with nevertheless, for example to measure what
         they do.

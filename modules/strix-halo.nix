@@ -35,7 +35,10 @@ let
   ) (lib.attrValues config.nixwulf.fabrics);
 in
 {
-  imports = [ ./known-bad.nix ];
+  imports = [
+    ./hpl.nix
+    ./known-bad.nix
+  ];
 
   options.nixwulf.strix-halo = {
     enable = mkOption {
@@ -100,6 +103,13 @@ in
 
   config = lib.mkIf cfg.enable {
     nixwulf.known-bad.gpu = mkDefault "gfx1151";
+
+    # nixpkgs' OpenBLAS is built without AVX-512, and without it Zen 5 has half of its multiply-adds. NB is that of AMD's own
+    # HPL on this chip (https://github.com/geerlingguy/top500-benchmark/issues/93).
+    nixwulf.hpl = {
+      blas = mkDefault "amd-blis";
+      nb = mkDefault 456;
+    };
 
     boot = {
       kernelPackages = mkDefault pkgs.linuxPackages_latest;

@@ -56,6 +56,7 @@ let
       name = command;
       runtimeInputs = [
         pkgs.coreutils
+        pkgs.gnugrep
         config.virtualisation.podman.package
       ];
       text = ''
@@ -99,6 +100,14 @@ let
             options+=("--device=$device")
           fi
         done
+        # NVIDIA's devices need the host's libraries, which the specification of CDI names.
+        if [[ -e /dev/nvidiactl ]]; then
+          if ! grep -qs nvidia.com/gpu /etc/cdi/* /run/cdi/*; then
+            echo "${command}: there is no CDI specification of the NVIDIA GPU; run 'systemctl restart nvidia-container-toolkit-cdi-generator' as root, and look at its journal." >&2
+            exit 1
+          fi
+          options+=(--device=nvidia.com/gpu=all)
+        fi
 
         # RDMA pins its buffers; a low limit on one node makes the other one report a network fault.
         limit=$(ulimit -H -l)
@@ -215,6 +224,9 @@ in
     ) cfg.names;
 
     virtualisation.podman.enable = true;
+    hardware.nvidia-container-toolkit.enable = lib.mkIf (lib.elem "nvidia" config.services.xserver.videoDrivers) (
+      lib.mkDefault true
+    );
     environment.systemPackages = lib.attrValues cfg.wrappers;
 
     systemd = lib.mkIf cfg.prefetch {

@@ -20,13 +20,18 @@ in
       "boot.panic_on_fail"
     ];
     # Where the machine has a watchdog.
-    systemd.settings.Manager.RuntimeWatchdogSec = mkDefault "30s";
+    systemd.settings.Manager = {
+      RuntimeWatchdogSec = mkDefault "30s";
+      # systemd's defaults for a reboot that hangs are ten minutes and never.
+      RebootWatchdogSec = mkDefault "1min";
+      KExecWatchdogSec = mkDefault "1min";
+    };
 
     boot.loader.systemd-boot = {
       # A generation that three times did not come as far as sshd is passed over for an older one.
       bootCounting.enable = mkDefault true;
       # The partition has 1 GiB, and an initrd with amdgpu is more than 100 MB: a full one refuses the next update.
-      configurationLimit = mkDefault 8;
+      configurationLimit = mkDefault 5;
       # Whoever has a keyboard would be root by init=/bin/sh.
       editor = mkDefault false;
     };

@@ -7,7 +7,7 @@
   nixwulf,
 }:
 let
-  keys = import "${pkgs.path}/nixos/tests/ssh-keys.nix" pkgs;
+  keys = import (pkgs.path + "/nixos/tests/ssh-keys.nix") pkgs;
 
   # Every machine of a test is a node of a cluster with one switch, and lets the desk in.
   node =

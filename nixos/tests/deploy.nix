@@ -8,14 +8,14 @@
   ...
 }:
 let
-  keys = import "${pkgs.path}/nixos/tests/ssh-keys.nix" pkgs;
+  keys = import (pkgs.path + "/nixos/tests/ssh-keys.nix") pkgs;
   disk = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_NIXWULF-target";
   clusterFile = ./deploy/vms.toml;
   deployment = nixwulf.cluster.deployment {
     cluster = nixwulf.inventory.checked clusterFile;
     # The test driver's shell is all that is added to the node, and nothing to its installer.
     modules = [
-      "${pkgs.path}/nixos/modules/testing/test-instrumentation.nix"
+      (pkgs.path + "/nixos/modules/testing/test-instrumentation.nix")
       { networking.usePredictableInterfaceNames = pkgs.lib.mkForce true; }
     ];
   } "x86_64-linux";

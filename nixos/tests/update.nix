@@ -21,6 +21,7 @@ let
     good = {
       imports = [ otherInitrd ];
       systemd.services.added = service "true";
+      nixwulf.llama-rpc.instances.new.fabric = "switch";
     };
     fails.systemd.services.broken = service "echo 'no such model' >&2; exit 1";
     closed.services.openssh.ports = lib.mkForce [ 2222 ];
@@ -98,6 +99,9 @@ in
           t.assertIn("Node 'node1' is updated.", words)
           t.assertIn("A reboot is needed for kernel or initrd: node1.", words)
           runs("good")
+
+      with subtest("an engine that is new runs, though its interface was there before"):
+          node1.wait_until_succeeds("systemctl is-active llama-rpc-new.service", timeout=limit(60))
 
       with subtest("the same again changes nothing"):
           status, words = update("good")

@@ -99,8 +99,8 @@ python3Packages.buildPythonApplication {
   postCheck = ''
     (cd "$(mktemp -d)" && $out/bin/nixwulf predict --cluster framework-2 --model gpt-oss-120b)
   '';
-  # Many of them are about the lab, and that is Linux'.
-  doCheck = stdenv.hostPlatform.isLinux;
+  # Who runs the driver does not wait for its tests: the flake's check 'driver-tests' runs them.
+  doCheck = false;
   pythonImportsCheck = [ "nixwulf.cli.main" ];
 
   passthru = {

@@ -366,22 +366,30 @@ def test_an_activation_that_ends_in_another_way_sends_a_node_back(desk):
     assert state == "rolled-back"
 
 
-def test_new_services_that_nothing_starts_are_named(desk):
-    wants = "etc/systemd/system/sys-subsystem-net-devices-eth0.device.wants"
+# As the flake writes them: tests/nix/test_fabric_services.py compares.
+RULE = 'SUBSYSTEM=="net", KERNEL=="{}", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{}.service"'
+
+
+def test_new_services_of_an_interface_that_is_there_are_started_or_named(desk):
+    rules = "etc/udev/rules.d"
+    new = [("lo", "llama"), ("lo", "fails"), ("lo", "runs"), ("lo", "old"), ("enp77s0", "absent")]
+    lines = "\n".join(RULE.format(*pair) for pair in new)
     desk.shell(
         "n1",
-        f"mkdir -p {SYSTEMS}/new/{wants} {SYSTEMS}/old/{wants}; cd {SYSTEMS}/new/{wants}\n"
-        "for unit in llama runs old; do ln -s ../$unit.service $unit.service; done\n"
-        f"ln -s ../old.service {SYSTEMS}/old/{wants}\n"
-        "echo active >/run/units/sys-subsystem-net-devices-eth0.device.ActiveState\n"
-        "echo active >/run/units/runs.service.ActiveState",
+        f"mkdir -p {SYSTEMS}/new/{rules} {SYSTEMS}/old/{rules}\n"
+        f"cat >{SYSTEMS}/new/{rules}/99-local.rules <<'END'\nACTION==\"add\"\n{lines}\nEND\n"
+        f"echo '{RULE.format('lo', 'old')}' >{SYSTEMS}/old/{rules}/99-local.rules\n"
+        "echo active >/run/units/runs.service.ActiveState\n"
+        "echo 'echo started >>/run/records/llama' >/run/units/llama.command\n"
+        "echo 'exit 1' >/run/units/fails.command",
     )
     done = desk.nixwulf("update", "--cluster", desk.cluster(), "--node", "n1")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == (
-        "Node 'n1' is updated, and nothing has started llama.service; run "
-        "'ssh n1 systemctl start llama.service', or reboot.\n"
-    )
+    assert record(desk, "n1", "llama") == ["started"]
+    assert "fails.service" in done.stdout
+    assert "'ssh n1 systemctl restart fails.service'" in done.stdout
+    starts = [line for line in record(desk, "n1", "systemctl") if line.startswith("start ")]
+    assert starts == ["start fails.service", "start llama.service"]
 
 
 def test_a_system_of_another_disk_is_not_activated(desk):

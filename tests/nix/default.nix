@@ -142,4 +142,12 @@ let
     // evaluated "darwin" (lib.mapAttrs (_: s: s.system) (ofEachKind outputs.darwinConfigurations))
     // lib.concatMapAttrs (system: evaluated system) outputs.packages;
 in
-pkgs: lib.mapAttrs pkgs.writeText texts // { shell-scripts = shellScripts pkgs; }
+pkgs:
+lib.mapAttrs pkgs.writeText texts
+// {
+  shell-scripts = shellScripts pkgs;
+}
+# Many of them are about the lab, and that is Linux'.
+// lib.optionalAttrs pkgs.stdenv.hostPlatform.isLinux {
+  driver-tests = pkgs.nixwulf.overridePythonAttrs { doCheck = true; };
+}

@@ -79,9 +79,40 @@ class TestHostnameGuard:
             ):
                 assert real in text
                 text = text.replace(real, str(tmp_path / ours))
-            return run(text, "/new/system", "switch", **variables)
+            text = text.replace("done </etc/fstab", f"done <{tmp_path}/fstab")
+            text = re.sub(rf"{STORE}-util-linux[^/]*/bin/", "", text)
+            return run(text, str(system), "switch", **variables)
 
+        system = Path("/new/system")
+        guard.system = tmp_path / "system"
+
+        def of_disk(hostname, present, wanted, **variables):
+            nonlocal system
+            system = guard.system
+            (system / "etc").mkdir(parents=True)
+            (system / "etc/fstab").write_text(f"{wanted} / ext4 defaults 0 1\n")
+            (tmp_path / "fstab").write_text(f"tmpfs /tmp tmpfs\n{present} / ext4 defaults 0 1\n")
+            put(tmp_path / "bin", "lsblk", '#!/bin/sh\necho "nvme0n1 2"\n')
+            return guard(hostname, **variables)
+
+        guard.of_disk = of_disk
         return guard
+
+    def test_a_renaming_says_how_the_partitions_get_the_names_that_the_new_system_boots_by(
+        self, guard
+    ):
+        wanted = "/dev/disk/by-partlabel/disk-mini1-0a1b2c3d-root"
+        done = guard.of_disk("mini2", "/dev/null", wanted, EXPECTED_HOSTNAME="mini1")
+        assert done.returncode == 1
+        assert (
+            "sfdisk --no-reread --part-label /dev/nvme0n1 2 disk-mini1-0a1b2c3d-root && udevadm "
+            "trigger --settle --subsystem-match=block && EXPECTED_HOSTNAME=mini1 "
+            f"{guard.system}/bin/switch-to-configuration switch" in done.stdout
+        )
+
+    def test_a_renaming_passes_where_the_new_system_finds_its_partitions(self, guard):
+        done = guard.of_disk("mini2", "/dev/null", "/dev/null", EXPECTED_HOSTNAME="mini1")
+        assert done.returncode == 0, done.stdout
 
     def test_the_node_itself_passes(self, guard):
         assert guard("mini1").returncode == 0

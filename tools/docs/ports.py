@@ -96,6 +96,9 @@ def _conditions(one: dict[str, Any]) -> str:
         parts.append(
             f"linux-firmware {one['firmware_from']}" + ("" if same else f" to {one['firmware_to']}")
         )
+    if "llama_cpp_from" in one:
+        builds = f"{one['llama_cpp_from']} to before {one['llama_cpp_before']}"
+        parts.append(f"llama.cpp build {builds}, by ROCm")
     if "mes" in one:
         parts.append(f"MES {one['mes']:#x}")
     return ", ".join(parts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import FilePath, allow_commands, fail_below, json_format
+from nixwulf.cli.options import FilePath, allow, allow_commands, fail_below, json_format
 from nixwulf.cli.run_folder import check_new, own_folder
 from nixwulf.core.errors import (
     EXIT_GATE,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @json_format("Of a dry run's plan: JSON has every point that is left out.")
 @click.option("--resume", type=FilePath(), help="Run what is missing in this folder.")
 @allow_commands
+@allow
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
@@ -64,6 +65,8 @@ def bench(
     form: str,
     resume: Path | None,
     allow_commands: bool,
+    allow_secrets: tuple[str, ...],
+    allow_url: tuple[str, ...],
     waive: tuple[str, ...],
     baseline: str | None,
     fetch: bool,
@@ -86,6 +89,7 @@ def bench(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
     from nixwulf.report import load
+    from nixwulf.sweep import consent
     from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
@@ -109,6 +113,10 @@ def bench(
     if dry_run:
         click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
+    allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
+    consent.require(plan, allowed, own_cluster=named is not None)
+    for url in consent.in_clear(plan):
+        click.echo(consent.warning(url), err=True)
     for sentence in complaints(plan.cluster.nodes):
         click.echo(sentence, err=True)
     try:
@@ -120,7 +128,7 @@ def bench(
         planned = plan.sweep.repetitions * len(plan.cases)
         click.echo(
             f"Interrupted: {done} of {planned} runs are kept; go on with "
-            f"'{resuming(plan, folder)}'.",
+            f"'{resuming(plan, folder)}{allowed.options()}'.",
             err=True,
         )
         ctx.exit(EXIT_INTERRUPTED)

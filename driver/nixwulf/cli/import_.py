@@ -165,7 +165,7 @@ def _has_results(tool: Tool, text: str) -> bool:
 
 def _print_sweep(ctx: click.Context, files: Sequence[Path]) -> None:
     """The sweep of a recipe on standard output, and on standard error what it leaves out."""
-    from nixwulf.sweep.recipes.as_sweep import left_out, read_recipes, sweep_text
+    from nixwulf.sweep.recipes.as_sweep import active_lines, left_out, read_recipes, sweep_text
 
     typed = ParameterSource.COMMANDLINE
     for option in ctx.command.params:
@@ -180,8 +180,10 @@ def _print_sweep(ctx: click.Context, files: Sequence[Path]) -> None:
         raise click.UsageError("A recipe is imported alone, with one --model at the most.")
     recipes = read_recipes(files[0], *ctx.params["models"])
     click.echo(sweep_text(recipes, files[0].stem, str(files[0])), nl=False)
+    for line in dict.fromkeys(line for recipe in recipes for line in active_lines(recipe)):
+        click.echo(f"look at this before you run it: {clean(line)}", err=True)
     for one in left_out(recipes):
-        click.echo(f"left out: {clean(one.what)}: {one.why}", err=True)
+        click.echo(f"left out: {' '.join(clean(one.what).split())}: {one.why}", err=True)
 
 
 def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:

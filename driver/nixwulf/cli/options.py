@@ -99,6 +99,23 @@ allow_commands = click.option(
 )
 
 
+def allow(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options by which a user allows what a plan takes of this machine."""
+    secrets = click.option(
+        "--allow-secrets",
+        multiple=True,
+        metavar="NAME",
+        help="Cases may take this variable of the environment; repeatable.",
+    )
+    hosts = click.option(
+        "--allow-url",
+        multiple=True,
+        metavar="HOST",
+        help="Cases may ask this host, which is not of the cluster; repeatable.",
+    )
+    return secrets(hosts(command))
+
+
 def json_format(words: str) -> Callable[[Any], Any]:
     """The option --format of a command that prints text or JSON; its earlier spelling is --json."""
     return click.option(

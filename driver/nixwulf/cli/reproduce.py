@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath, allow_commands
+from nixwulf.cli.options import FilePath, allow, allow_commands
 from nixwulf.cli.run_folder import own_folder
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
 
@@ -27,6 +27,7 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 @click.option("--dry-run", is_flag=True, help="Print the plan and the numbers, and do nothing.")
 @click.option("--resume", type=FilePath(), help="Run what is missing in this folder.")
 @allow_commands
+@allow
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
@@ -41,6 +42,8 @@ def reproduce(
     dry_run: bool,
     resume: Path | None,
     allow_commands: bool,
+    allow_secrets: tuple[str, ...],
+    allow_url: tuple[str, ...],
     waive: tuple[str, ...],
     fetch: bool,
 ) -> None:
@@ -60,6 +63,7 @@ def reproduce(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.report import load, summary_of, write
     from nixwulf.results.store import read_folder
+    from nixwulf.sweep import consent
     from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.render import print_plan
@@ -88,11 +92,16 @@ def reproduce(
         print_plan(plan)
         render.expected(repeats(plan, ()), plan)
         return
+    allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
+    consent.require(plan, allowed, own_cluster=resume is None)
+    for url in consent.in_clear(plan):
+        click.echo(consent.warning(url), err=True)
     try:
         with own_folder(folder, plan if resume is None else None), make_progress() as progress:
             stopped = run_plan(plan, folder, progress, load, fetch=fetch)
     except KeyboardInterrupt:
-        go_on = f"Interrupted; go on with '{resuming(plan, folder, 'reproduce')}'."
+        command = resuming(plan, folder, "reproduce") + allowed.options()
+        go_on = f"Interrupted; go on with '{command}'."
         click.echo(go_on, err=True)
         ctx.exit(EXIT_INTERRUPTED)
     if stopped:

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from nixwulf.core import names
 from nixwulf.core.errors import InputError, quoted
 
 _NEAR = 20
@@ -30,6 +31,14 @@ _LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}
 def cache_dir() -> Path:
     """Where built engines and made models are kept: $XDG_CACHE_HOME/nixwulf or ~/.cache/nixwulf."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of somebody else's name in a folder; raises InputError where it leads elsewhere."""
+    try:
+        return names.join(folder, name)
+    except names.Refusal as error:
+        raise InputError(f"{error}.") from None
 
 
 def shipped(package: Path) -> Path:

@@ -38,6 +38,11 @@ image=$1 model=$2; shift 2
 command -v podman >/dev/null || { echo podman; exit 0; }
 podman image exists "$image" 2>/dev/null || { echo image; exit 0; }
 for device in /dev/dri /dev/kfd /dev/infiniband; do [ ! -e "$device" ] || echo "$device"; done
+# NVIDIA's devices need the host's libraries, which the specification of CDI names.
+if [ -e /dev/nvidiactl ]; then
+  grep -qs nvidia.com/gpu /etc/cdi/* /run/cdi/* || { echo cdi; exit 0; }
+  echo nvidia.com/gpu=all
+fi
 if (ulimit -l unlimited) 2>/dev/null; then echo memlock; fi
 if [ -d "$model" ]; then echo "model:$model"
 elif [ -e "$model" ]; then echo "model:$(dirname "$model")"; fi
@@ -173,6 +178,12 @@ def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> T
     text = node.script(_LOOK, image, path, *programs, timeout_s=_PROBE_S)
     before, separator, inside = text.partition("--\n")
     words = before.splitlines()
+    if not separator and "cdi" in words:
+        return (
+            f"Node {node.node.name!r} has no CDI specification, without which a container does not "
+            "see its NVIDIA GPU; deploy it with nixwulf.toolboxes, or run 'sudo nvidia-ctk cdi "
+            "generate --output=/etc/cdi/nvidia.yaml' there."
+        )
     if not separator:
         fix = "install it" if words == ["podman"] else f"run 'podman pull {image}' there"
         lacking = "podman" if words == ["podman"] else f"the image {image!r}"
@@ -180,7 +191,7 @@ def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> T
     places = [place for place in inside.splitlines() if place.startswith("/")]
     return Toolbox(
         image=image,
-        devices=tuple(word for word in words if word.startswith("/dev/")),
+        devices=tuple(word for word in words if word.startswith(("/dev/", "nvidia.com/"))),
         memlock="memlock" in words,
         model=next((word[6:] for word in words if word.startswith("model:")), None),
         caches=tuple(word[6:] for word in words if word.startswith("cache:")),

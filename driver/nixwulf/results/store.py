@@ -163,6 +163,9 @@ def read_plan(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: the plan was edited after it was made; restore it, or start a new run."
         )
+    # Anybody can compute a digest: what the plan is made of is held against its own schemas.
+    check(document["sweep"]["document"], "sweep", f"{path}: sweep")
+    check(document["cluster"]["document"], "cluster", f"{path}: cluster")
     return document
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from nixwulf.core.document import Column, Table, output, rich_table
 from nixwulf.core.text import plural
 from nixwulf.perf.scenarios.candidates import NO_SPLIT
+from nixwulf.sweep.consent import addresses
 from nixwulf.sweep.plan import Plan, by_reason
 
 _PIPE_WIDTH = 80
@@ -28,6 +29,8 @@ def print_plan(plan: Plan) -> None:
     ]
     cases, repetitions = len(plan.cases), plan.sweep.repetitions
     console = output(_PIPE_WIDTH)
+    for url in addresses(plan):
+        console.print(Text(f"Asks {url}"))
     console.print(Text(f"All cases: {pairs(same)}."))
     console.print(rich_table(Table([Column("case", whole=True), *columns], cells)))
     for reason, points in by_reason(plan.left_out).items():

@@ -15,7 +15,7 @@
 { config, name, ... }:
 let
   inherit (config.virtualisation.test) nodeNumber;
-  qemu = import "${pkgs.path}/nixos/lib/qemu-common.nix" { inherit (pkgs) lib stdenv; };
+  qemu = import (pkgs.path + "/nixos/lib/qemu-common.nix") { inherit (pkgs) lib stdenv; };
 
   serial = "NIXWULF-${name}";
   firmware = [
@@ -34,7 +34,7 @@ let
   system = lib.nixosSystem {
     modules = lib.attrValues nixwulf.nixosModules ++ [
       nixwulf.platforms.${platform}
-      "${pkgs.path}/nixos/modules/testing/test-instrumentation.nix"
+      (pkgs.path + "/nixos/modules/testing/test-instrumentation.nix")
       {
         nixpkgs.pkgs = pkgs;
         networking.hostName = name;

@@ -12,46 +12,59 @@ let
     lib.filter (lib.hasInfix "is known to be bad") (
       failures (evaluate [ { nixwulf.known-bad = settings; } ])
     );
-  pair = {
-    kernelVersion = "7.2.2";
-    firmwareVersion = "20260810";
+  bad = {
+    gpu = "gfx1151";
+    llamaCppRocm = "10566";
   };
   halves =
     entry: prefix: ends:
     map (end: entry ? "${prefix}_${end}") ends;
 in
 {
-  "a bad pair is refused on the GPU that it was seen on" = {
+  "a bad build of llama.cpp with ROCm is refused on the GPU that it was seen on" = {
     expected = 1;
-    actual = lib.length (refused (pair // { gpu = "gfx1151"; }));
+    actual = lib.length (refused bad);
   };
   "it is nobody else's business" = {
     expected = [ ];
-    actual = refused pair;
+    actual = refused (bad // { gpu = null; });
   };
-  "half of a pair is not the pair" = {
+  "builds before and after are not, nor one without ROCm, nor kernel 7.2 with firmware 20260810" = {
     expected = [ ];
-    actual = refused (
-      pair
-      // {
-        gpu = "gfx1151";
-        kernelVersion = "7.1.2";
-      }
-    );
+    actual =
+      lib.concatMap
+        (
+          llamaCppRocm:
+          refused (
+            bad
+            // {
+              inherit llamaCppRocm;
+              kernelVersion = "7.2.2";
+              firmwareVersion = "20260810";
+            }
+          )
+        )
+        [
+          "9842"
+          "10039"
+          "10900"
+          null
+        ];
+  };
+  "firmware of the range is refused alone" = {
+    expected = 1;
+    actual = lib.length (refused {
+      gpu = "gfx1151";
+      firmwareVersion = "20251125";
+    });
   };
   "who allows it by name may have it" = {
     expected = [ ];
-    actual = refused (
-      pair
-      // {
-        gpu = "gfx1151";
-        allow = [ "kernel-7_2-firmware-20260810" ];
-      }
-    );
+    actual = refused (bad // { allow = [ "llama_cpp-b10040-rocm" ]; });
   };
   "a node tells the driver the release of its firmware" = {
     expected = "20260810";
-    actual = (evaluate [ { nixwulf.known-bad = pair; } ]).environment.etc."nixwulf/linux-firmware".text;
+    actual = (evaluate [ { nixwulf.known-bad.firmwareVersion = "20260810"; } ]).environment.etc."nixwulf/linux-firmware".text;
   };
   "every entry says what was seen, what helps, and where that is from" = {
     expected = [ ];
@@ -75,9 +88,20 @@ in
             "from"
             "to"
           ];
+          llamaCpp = halves entry "llama_cpp" [
+            "from"
+            "before"
+          ];
           whole = range: lib.head range == lib.last range;
         in
-        !(whole kernel && whole firmware && (lib.head kernel || lib.head firmware || entry ? mes))
+        !(
+          lib.all whole [
+            kernel
+            firmware
+            llamaCpp
+          ]
+          && (lib.head kernel || lib.head firmware || lib.head llamaCpp || entry ? mes)
+        )
       ) table
     );
   };

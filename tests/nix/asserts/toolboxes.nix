@@ -13,6 +13,12 @@ let
       };
     }
   ];
+  nvidia = evaluate [
+    {
+      services.xserver.videoDrivers = [ "nvidia" ];
+      nixwulf.toolboxes.names = [ "vllm" ];
+    }
+  ];
   inherit (config.nixwulf.toolboxes) wrappers;
   timer = config.systemd.timers.toolbox-vllm-prefetch;
   prefetch = config.systemd.services.toolbox-vllm-prefetch;
@@ -37,6 +43,18 @@ in
       "--network=host"
       "--cgroups=disabled"
     ];
+  };
+  "an NVIDIA GPU is there by its CDI specification, which NixOS then writes" = {
+    expected = {
+      device = true;
+      generator = true;
+      without = false;
+    };
+    actual = {
+      device = lib.hasInfix "--device=nvidia.com/gpu=all" wrappers.vllm.text;
+      generator = nvidia.hardware.nvidia-container-toolkit.enable;
+      without = config.hardware.nvidia-container-toolkit.enable;
+    };
   };
   "it has the variables of a transport, and a folder with a space" = {
     expected = [ ];

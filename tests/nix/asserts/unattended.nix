@@ -87,7 +87,7 @@ in
   };
   "old generations leave the boot partition by number and the store by age, while nothing else wants the disk" = {
     expected = {
-      limit = 8;
+      limit = 5;
       gc = true;
       options = "--delete-older-than 30d";
       idle = "idle";

@@ -67,6 +67,12 @@ def test_a_node_gives_only_what_it_has(node):
     assert "--volume=/models" not in argv
 
 
+def test_an_nvidia_gpu_is_given_by_its_cdi_specification(node):
+    found = toolbox(node("/dev/dri\nnvidia.com/gpu=all\nmemlock\n--\n"))
+    argv = found.argv("name", ["nvidia-smi"], (), "/tmp/nixwulf-1")
+    assert "--device=nvidia.com/gpu=all" in argv
+
+
 def test_the_programs_are_those_inside(node):
     assert toolbox(node(FRAMEWORK)).programs == {
         "llama-bench": "/usr/bin/llama-bench",
@@ -78,6 +84,12 @@ def test_the_programs_are_those_inside(node):
     ("answer", "reason"),
     [
         ("podman\n", "Node 'fw1' lacks podman; install it."),
+        (
+            "/dev/dri\ncdi\n",
+            "Node 'fw1' has no CDI specification, without which a container does not see its "
+            "NVIDIA GPU; deploy it with nixwulf.toolboxes, or run 'sudo nvidia-ctk cdi generate "
+            "--output=/etc/cdi/nvidia.yaml' there.",
+        ),
         ("image\n", f"Node 'fw1' lacks the image {IMAGE!r}; run 'podman pull {IMAGE}' there."),
     ],
 )

@@ -52,7 +52,7 @@ class Target:
 class Update:
     """What came of a node: its state, whether it needs a reboot, and the lines of its log.
 
-    idle: new services that wait for a device which is there already, so that nothing starts them.
+    idle: new services of a fabric that did not start.
 
     The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'refused', 'lost', and
     'lost-late': lost after the command to keep the new system, so that it may boot either.
@@ -249,9 +249,9 @@ def sentence(update: Update) -> str:
     because = f": {update.words}" if update.words else ""
     again = "; correct the configuration and update again."
     idle = ", ".join(update.idle)
-    start = f"'ssh {update.node.ssh} systemctl start {' '.join(update.idle)}'"
+    start = f"'ssh {update.node.ssh} systemctl restart {' '.join(update.idle)}'"
     if idle and update.state == "updated":
-        return f"Node {name!r} is updated, and nothing has started {idle}; run {start}, or reboot."
+        return f"Node {name!r} is updated, and {idle} did not start; run {start}."
     return {
         "updated": f"Node {name!r} is updated.",
         "unchanged": f"Node {name!r} runs this system already.",

@@ -123,16 +123,22 @@ has_room() {
  delete old systems there: 'nix-collect-garbage --delete-older-than 30d$3'."
 }
 
-# Services for a device that the old system did not have: systemd starts them when the device comes.
-idle_services() {
-  for link in "$new"/etc/systemd/system/*.device.wants/*.service; do
-    unit=${link##*/}
-    device=${link%.wants/*}
-    if [ -L "$link" ] && [ ! -L "$(cat "$state/old")${link#"$new"}" ] &&
-      [ "$(state_of "${device##*/}" ActiveState)" = active ]; then
-      [ "$(state_of "$unit" ActiveState)" != inactive ] || echo "idle $unit"
+# Interface and unit of each service that a system's udev rules start when the interface appears.
+fabric_services() {
+  cat "$1"/etc/udev/rules.d/*.rules 2>/dev/null |
+    sed -n 's/^SUBSYSTEM=="net", KERNEL=="\([^"]*\)".*ENV{SYSTEMD_WANTS}+="\([^"]*\)".*/\1 \2/p' |
+    sort -u
+}
+
+# A switch replays no event of udev: what is new and starts with an interface that is there already is started here.
+start_new_services() {
+  fabric_services "$(cat "$state/old")" >"$state/services"
+  fabric_services "$new" | comm -13 "$state/services" - >"$state/new-services"
+  while read -r interface unit; do
+    if [ -e "/sys/class/net/$interface" ] && [ "$(state_of "$unit" ActiveState)" = inactive ]; then
+      timeout 60 systemctl start "$unit" </dev/null >/dev/null 2>&1 || echo "idle $unit"
     fi
-  done
+  done <"$state/new-services"
 }
 
 go_back() {
@@ -282,7 +288,7 @@ look | finish)
   elif [ "$(readlink -f "$profile")" != "$new" ]; then
     say rolling-back
   fi
-  idle_services
+  start_new_services
   if reboot_needed; then echo reboot; fi
   say updated
   ;;

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import NixwulfError, quoted
+from nixwulf.core.names import Refusal
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes.process import SHELL, OwnedProcess
 from nixwulf.nodes.ssh import Connection, each
-from nixwulf.ops.models.machines import BOTH, HERE, PEER, PYTHON, STORE, no_python
+from nixwulf.ops.models.machines import HERE, PEER, PYTHON, no_python
 from nixwulf.ops.models.peer import Lost, Peer, Wrong
-from nixwulf.ops.models.store import Document, Refusal
+from nixwulf.ops.models.store import Document
 
 PORT = TCP["models"]
 Observer = Callable[[str, int, int], None]
@@ -122,8 +123,13 @@ class _Link:
         if self.process is not None:
             lines = self.process.output[self.at :].rpartition("\n")[0]
             self.at += len(lines)
-            for line in lines.split("\n"):
-                self.said |= json.loads(line or "{}")
+            for line in filter(None, lines.split("\n")):
+                try:
+                    self.said |= json.loads(line)
+                    self.count("read", "present", "received")
+                except (ValueError, TypeError, ArithmeticError, RecursionError):
+                    words = f"it printed {quoted(line)} and not how far it is"
+                    raise Broken({self.name: words}) from None
 
     def count(self, *names: str) -> int:
         """The sum of some of its counters."""
@@ -143,7 +149,7 @@ class _Link:
             return None
         self.look()
         if "error" in self.said:
-            return str(self.said["kind"]), str(self.said["error"])
+            return str(self.said.get("kind")), str(self.said["error"])
         if self.process.returncode is None:
             return "Refusal", "the connection to it was lost"
         words = no_python(self.node, self.process.returncode, self.process.errors)
@@ -221,7 +227,7 @@ def _chain(
             node = connections[name]
             path = node.script(_STATE_FILE).strip()
             node.run(["sh", "-c", 'umask 077; cat >"$1"', "sh", path], stdin=json.dumps(jobs[name]))
-            argv = [*PYTHON, BOTH, STORE, PEER, path]
+            argv = [*PYTHON, PEER, path]
             process = OwnedProcess.start(node, f"models-{name}", argv, {}, folder)
             stack.callback(process.stop)
             return _Link(name, process, node)
@@ -242,8 +248,10 @@ def _peer(job: Document) -> Peer:
         raise NixwulfError(f"This machine cannot send the model: {error}.") from None
 
     def run() -> None:
-        with contextlib.suppress(Refusal):
+        try:
             peer.run(lambda **_: None)
+        except BaseException as error:  # of any kind: the chain looks at peer.failure alone
+            peer.fail(error)
 
     threading.Thread(target=run, daemon=True).start()
     return peer

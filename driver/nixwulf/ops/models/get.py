@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import inside, read_json
+from nixwulf.core.names import Refusal
 from nixwulf.core.text import plural
 from nixwulf.ops.models import hub
 from nixwulf.ops.models.machines import folder_here, here
@@ -18,7 +23,6 @@ from nixwulf.ops.models.store import (
     SUFFIXES,
     Document,
     Place,
-    Refusal,
     digest_of,
     manifest_of,
 )
@@ -60,7 +64,8 @@ def get(
 def _from_hub(
     repository: str, only: str | None, revision: str | None, sha256: str | None, say: Say
 ) -> Document:
-    found = hub.look(repository, revision)
+    with _cut(None, hub.endpoint()):
+        found = hub.look(repository, revision)
     files = _chosen(found, only)
     whole = len(files) > 1 and any(file.name.endswith(".safetensors") for file in files)
     name = repository.rpartition("/")[2] if whole else PurePosixPath(files[0].name).name
@@ -69,12 +74,14 @@ def _from_hub(
     _require_room(sum(file.bytes for file in files), staging)
     say(f"{repository} at {found.commit[:12]}: {plural(len(files), 'file')}")
     for file in files:
-        path = hub.fetch(repository, found.commit, file, staging)
+        with _cut(staging, hub.endpoint()):
+            path = hub.fetch(repository, found.commit, file, staging)
         expected = sha256 if sha256 and len(files) == 1 else file.sha256
         _require_sha256(path, expected, f"{repository}/{file.name}")
+        _require_own_shards(path)
     for file in files:
         own = f"{place.name}/{file.name}" if whole else PurePosixPath(file.name).name
-        _move(staging / file.name, place.folder / own)
+        _move(inside(staging, file.name), inside(place.folder, own))
     shutil.rmtree(staging)
     return _kept(place, f"{repository}@{found.commit}")
 
@@ -108,12 +115,14 @@ def _chosen(found: hub.Repository, only: str | None) -> list[hub.File]:
 
 def _model_of(name: str) -> str:
     """The name that all parts of a split GGUF share."""
-    folder, _, base = name.rpartition("/")
-    return f"{folder}/{Place('/', base).name}" if folder else Place("/", base).name
+    return re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", name)
 
 
 def _one_file(url: str, sha256: str | None, say: Say) -> Document:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InputError(f"{url!r} is no URL: {error}.") from None
     if parts.scheme not in {"http", "https"}:
         raise InputError(f"{url!r} is no http or https URL.")
     place = _new_place(PurePosixPath(parts.path).name)
@@ -123,7 +132,9 @@ def _one_file(url: str, sha256: str | None, say: Say) -> Document:
     origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     staging = _staging(origin)
     say(f"{origin}")
-    path = hub.download(url, staging / place.name, lambda size: _require_room(size, staging))
+    path = inside(staging, place.name)
+    with _cut(staging, origin):
+        hub.download(url, path, lambda size: _require_room(size, staging))
     _require_sha256(path, sha256, origin)
     _move(path, place.path)
     shutil.rmtree(staging)
@@ -146,17 +157,18 @@ def _from_path(source: Path, sha256: str | None, say: Say) -> Document:
     say(f"{there.path}: {plural(len(names), 'file')}")
     try:
         for name in names:
-            copied = staging / name
+            copied = inside(staging, name)
             copied.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source.parent / name, copied)
+            shutil.copyfile(there.file(name), copied)
+            _require_own_shards(copied)
         if there.stats(names) != before:
             raise NixwulfError(f"{str(there.path)!r} changed while it was copied; copy it again.")
     except OSError as error:
         raise NixwulfError(f"Cannot copy {str(there.path)!r}: {error.strerror}.") from None
     for name in names if len(names) == 1 else ():
-        _require_sha256(staging / name, sha256, name)
+        _require_sha256(inside(staging, name), sha256, name)
     for name in names:
-        _move(staging / name, place.folder / name)
+        _move(inside(staging, name), inside(place.folder, name))
     shutil.rmtree(staging)
     return _kept(place, None)
 
@@ -170,14 +182,15 @@ def _new_place(name: str) -> Place:
 
 def _staging(origin: str) -> Path:
     """Where what arrives of an origin waits until it is whole: the same each time."""
-    path = folder_here() / SIDE / "get" / origin.replace("/", "_")[-200:]
+    name = hashlib.sha256(os.fsencode(origin)).hexdigest()
+    path = folder_here() / SIDE / "get" / name
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def _require_room(needed: int, staging: Path) -> None:
     """Raise NixwulfError where it does not fit, beside what has arrived of it."""
-    arrived = sum(path.stat().st_blocks * 512 for path in staging.rglob("*") if path.is_file())
+    arrived = _arrived(staging)
     free = shutil.disk_usage(staging).free
     if needed - arrived > free:
         raise NixwulfError(
@@ -185,6 +198,38 @@ def _require_room(needed: int, staging: Path) -> None:
             f"{free / _GIB:.2f} free; remove one by 'nixwulf models rm', or set XDG_CACHE_HOME to "
             "another disk."
         )
+
+
+def _arrived(staging: Path) -> int:
+    """The bytes of the disk that what waits there takes; None of what says how to go on."""
+    files = (path for path in staging.rglob("*") if path.is_file() and path.name[-1] != ".")
+    return sum(path.stat().st_blocks * 512 for path in files)
+
+
+@contextmanager
+def _cut(staging: Path | None, where: str) -> Iterator[None]:
+    """Says of what was cut off what to do next: there is something to go on with, or nothing."""
+    try:
+        yield
+    except hub.Cut as error:
+        if staging and _arrived(staging):
+            again = "what has arrived is kept: run the same command again"
+        elif os.environ.get("HF_ENDPOINT") == where:
+            again = f"look at the network ('curl -I {where}'), and at HF_ENDPOINT, which names it"
+        else:
+            again = (
+                f"look at the network ('curl -I {where}'); HF_ENDPOINT can name a mirror of hubs"
+            )
+        raise NixwulfError(f"{error.message}; {again}.") from None
+
+
+def _require_own_shards(path: Path) -> None:
+    """Raise InputError for an index of safetensors that names files elsewhere: engines follow."""
+    if path.name.endswith(".safetensors.index.json"):
+        document = read_json(path)
+        shards = document.get("weight_map") if isinstance(document, dict) else None
+        for shard in set(shards.values()) if isinstance(shards, dict) else ():
+            inside(path.parent, shard)
 
 
 def _require_sha256(path: Path, expected: str | None, what: str) -> None:

@@ -6,27 +6,36 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import Any
 
+from nixwulf.core import names
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir
+from nixwulf.core.names import Refusal
 from nixwulf.nodes.ssh import Connection, Unreachable
 from nixwulf.nodes.transfer import run_long
 from nixwulf.ops.models import peer, store
-from nixwulf.ops.models.store import Document, Refusal
+from nixwulf.ops.models.store import Document
 
 HERE = "this machine"
 PYTHON = ("python3", "-I", "-S", "-c")
-STORE = Path(store.__file__).read_text("utf-8")
-PEER = Path(peer.__file__).read_text("utf-8")
-# peer.py imports store.py by its full name, which a module made here has.
-BOTH = f"""
+
+
+def _program(*modules: ModuleType) -> str:
+    """A text that is the last of some modules as a program; it finds the others by their names."""
+    *known, last = [(one.__name__, Path(one.__file__ or "").read_text("utf-8")) for one in modules]
+    return f"""
 import sys, types
-store = types.ModuleType({store.__name__!r})
-exec(sys.argv[1], store.__dict__)
-sys.modules[store.__name__] = store
-exec(sys.argv[2])
+for name, text in {known!r}:
+    sys.modules[name] = types.ModuleType(name)
+    exec(text, sys.modules[name].__dict__)
+exec({last[1]!r})
 """
+
+
+STORE = _program(names, store)
+PEER = _program(names, store, peer)
 _NOT_FOUND = 127
 _HOURS_S = 24 * 3600.0
 _LIMITS_S = {"list": 120.0, "remove": 120.0}  # what reads no whole model

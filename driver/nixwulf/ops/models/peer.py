@@ -1,6 +1,6 @@
 """One machine of a chain: it receives a model from its source and sends it to the next.
 
-The driver runs this file on nodes as text after that of store.py, in Python 3.9 or later. Data
+The driver runs this file on nodes as text after those that it needs, in Python 3.9 or later. Data
 cross a plain TCP stream on the fabric's address: only peers' addresses are accepted, and who does
 not know the token of the copy is sent nothing. A chunk goes on as soon as it is hashed and written.
 """
@@ -22,12 +22,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Union
 
+from nixwulf.core.names import Refusal
 from nixwulf.ops.models.store import (
     CHUNK,
     HASH_BYTES,
     Document,
     Place,
-    Refusal,
+    checked,
     chunks_of,
     count_of,
     digest_of,
@@ -41,6 +42,10 @@ _STREAMS = 4
 _CONNECT_S = 30
 _PROGRESS_S = 2
 _NONCE_BYTES = 16
+# A manifest takes 43 bytes a MiB of the model: of 6 TB.
+_MOST_MANIFEST = 1 << 28
+# What has begun to come, a chunk or a manifest, is there as a whole and has no reason to wait.
+_WHOLE_S = 120.0
 _REQUEST = struct.Struct(">II")
 _LENGTH = struct.Struct(">Q")
 _MANIFEST = 0xFFFFFFFF
@@ -77,14 +82,14 @@ class Peer:
 
     def close(self) -> None:
         """Serve nobody any more."""
-        self._fail(Refusal("it was ended"))
+        self.fail(Refusal("it was ended"))
         for listener in self.listeners:
             listener.close()
 
     def run(self, report: Callable[..., None]) -> None:
         """Receive, then serve until it is ended; raises Refusal."""
         for listener in self.listeners:
-            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+            self._thread(self._accept, listener)
         begin = monotonic()
         work = self._thread(self._receive if "source" in self.job else self._open)
         at_work = True
@@ -93,6 +98,9 @@ class Peer:
             # Asked before the report: work that ends at once is reported too.
             at_work = work.is_alive()
             report(read=self.read, present=self.present, received=self.received)
+        # Not what nobody complained of, but what is there counts.
+        if not self.failure and digest_of(self.place.known() or {}) != self.job["digest"]:
+            self.fail(Refusal(f"{str(self.place.path)!r} is not what was to arrive"))
         if not self.failure:
             report(done=True, seconds=round(monotonic() - begin, 3))
         with self.changed:
@@ -105,20 +113,20 @@ class Peer:
         def guarded() -> None:
             try:
                 work(*arguments)
-            except Refusal as error:
-                self._fail(error)
-            except ConnectionError as error:
-                self._fail(Lost(f"the connection broke: {error}"))
-            except OSError as error:
-                self._fail(Refusal(sentence(error)))
+            except BaseException as error:  # nobody else hears of it in this thread
+                self.fail(error)
 
         thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
         return thread
 
-    def _fail(self, error: Refusal) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End all work because of an error of any kind; the first one counts."""
+        if isinstance(error, ConnectionError):
+            error = Lost(f"the connection broke: {error}")
+        failure = error if isinstance(error, Refusal) else Refusal(sentence(error))
         with self.changed:
-            self.failure = self.failure or error
+            self.failure = self.failure or failure
             self.changed.notify_all()
 
     def _open(self) -> None:
@@ -128,7 +136,7 @@ class Peer:
             raise Refusal(f"{str(self.place.path)!r} changed before it was sent")
         names = [file["name"] for file in manifest["files"]]
         self.stats = self.place.stats(names)
-        opened = [os.open(self.place.folder / name, os.O_RDONLY) for name in names]
+        opened = [os.open(self.place.file(name), os.O_RDONLY) for name in names]
         have = [bytearray(b"\1" * count_of(file["bytes"])) for file in manifest["files"]]
         self._begin(manifest, opened, have)
 
@@ -162,26 +170,25 @@ class Peer:
         names = [file["name"] for file in manifest["files"]]
         for name, descriptor in zip(names, self.descriptors):  # noqa: B905 - Python 3.9
             os.fsync(descriptor)
-            final = self.place.folder / name
+            final = self.place.file(name)
             final.parent.mkdir(parents=True, exist_ok=True)
-            (self.place.incoming / name).replace(final)
+            self.place.waiting(name).replace(final)
         self.place.write_side(manifest, self.place.stats(names))
 
     def _receive_manifest(self) -> Document:
         with self._connected() as source:
             source.sendall(_REQUEST.pack(_MANIFEST, 0))
-            data = _exactly(source, _LENGTH.unpack(_exactly(source, _LENGTH.size))[0])
+            length = _LENGTH.unpack(_exactly(source, _LENGTH.size))[0]
+            if length > _MOST_MANIFEST:
+                raise Refusal(f"a manifest of {length} bytes was announced")
+            data = _exactly(source, length)
         if hashlib.sha256(data).hexdigest() != self.job["digest"]:
             raise Refusal(f"what arrived is not the manifest of {self.place.name!r}")
-        manifest: Document = json.loads(data)
-        if not all(self.place.owns(file["name"]) for file in manifest["files"]):
-            raise Refusal(f"the manifest of {self.place.name!r} names files that are not its own")
-        return manifest
+        return checked(self.place, json.loads(data))
 
     def _prepare(self, file: Document) -> tuple[int, bytearray]:
         """Open a file that is to arrive, and say which of its chunks are there already."""
-        Place(str(self.place.folder), file["name"])  # no link leads its folder elsewhere
-        waiting, final = self.place.incoming / file["name"], self.place.folder / file["name"]
+        waiting, final = self.place.waiting(file["name"]), self.place.file(file["name"])
         waiting.parent.mkdir(parents=True, exist_ok=True)
         if final.is_file() and not final.is_symlink() and not waiting.exists():
             final.replace(waiting)
@@ -213,7 +220,9 @@ class Peer:
                         f"chunk {chunk} of {files[file]['name']!r} there is not what was hashed: "
                         "the file changed, or it is damaged"
                     )
-                os.pwrite(self.descriptors[file], data, chunk * CHUNK)
+                at = 0
+                while at < len(data):  # a disk that is almost full takes a part
+                    at += os.pwrite(self.descriptors[file], data[at:], chunk * CHUNK + at)
                 with self.changed:
                     self.have[file][chunk] = 1
                     self.received += len(data)
@@ -243,7 +252,7 @@ class Peer:
             except OSError:  # it was closed
                 return
             if listener.family == socket.AF_UNIX or address[0] in self.job["peers"]:
-                threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+                self._thread(self._serve, peer)
             else:
                 peer.close()
 
@@ -282,7 +291,7 @@ class Peer:
         if self.stats:
             now = os.fstat(self.descriptors[file])
             if [now.st_size, now.st_mtime_ns] != self.stats[file]:
-                self._fail(Refusal(f"{str(self.place.path)!r} changed while it was sent"))
+                self.fail(Refusal(f"{str(self.place.path)!r} changed while it was sent"))
                 raise Lost("it changed")
 
 
@@ -318,15 +327,21 @@ def _exactly(source: socket.socket, count: int) -> bytes:
 
 
 def _fill(source: socket.socket, data: memoryview) -> None:
-    at = 0
-    while at < len(data):
-        try:
+    """Read all of it: who sends may wait before its first byte, and not after; raises Lost."""
+    at, until = 0, 0.0
+    try:
+        while at < len(data):
             count = source.recv_into(data[at:])
-        except OSError as error:
-            raise Lost(f"the connection broke: {error}") from None
-        if not count:
-            raise Lost("the machine that sends ended the connection")
-        at += count
+            if not count:
+                raise Lost("the machine that sends ended the connection")
+            at += count
+            until = until or monotonic() + _WHOLE_S
+            source.settimeout(max(0.001, until - monotonic()))
+        source.settimeout(None)
+    except socket.timeout:  # noqa: UP041 - Python 3.9
+        raise Lost(f"{at} of {len(data)} bytes came in {_WHOLE_S:g} s") from None
+    except OSError as error:
+        raise Lost(f"the connection broke: {error}") from None
 
 
 def _report(**values: Any) -> None:
@@ -339,10 +354,9 @@ def main(path: str) -> int:
         job = json.loads(Path(path).read_text("utf-8"))
         Path(path).unlink()
         Peer(job).run(_report)
-    except Refusal as error:
-        _report(error=str(error), kind=type(error).__name__)
-    except OSError as error:
-        _report(error=sentence(error), kind="Refusal")
+    except Exception as error:  # whatever it is, the driver has to hear of it
+        kind = type(error) if isinstance(error, Refusal) else Refusal
+        _report(error=sentence(error), kind=kind.__name__)
     return 1
 
 

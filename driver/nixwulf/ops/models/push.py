@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
+from nixwulf.core.names import Refusal
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
 from nixwulf.ops.models.chain import Observer, Origin, Pushed, copy, route
 from nixwulf.ops.models.machines import HERE, folder_here, here, index_on, on_node
-from nixwulf.ops.models.store import Document, Place, Refusal
+from nixwulf.ops.models.store import Document, Place
 from nixwulf.plugins import engines
 
 _GIB = 2**30
@@ -91,6 +92,14 @@ def push(
     done.fabric = crossed.name if crossed else None
     start = Origin(source, str(folder_here()) if source == HERE else cluster.models, digest, size)
     copy(cluster, connections, start, todo, crossed, done, observer)
+    for name in sorted(done.complete & set(todo)):
+        listing = on_node(connections[name], "list", folder=cluster.models)
+        if entry_of(listing, model).get("digest") != digest:
+            done.complete.discard(name)
+            done.failures[name] = (
+                f"it said that all of {model!r} is there, and it is not; look at it by 'nixwulf "
+                f"models verify {model} --cluster {cluster.source} --node {name}'"
+            )
     return done
 
 

@@ -1,9 +1,10 @@
 """What is done with models in the folder where they lie: listed, hashed, verified, removed.
 
-The driver runs this file on nodes as text (`python3 -I -S -c TEXT COMMAND JSON`), so it needs
-Python 3.9 and its standard library alone. It prints a line of JSON, {"error": ...} where it fails.
-Beside the models lies the folder SIDE: of each model a JSON file with its manifest (sha256 of the
-files and of their chunks) and the stats that the files had then, and what is not complete yet.
+The driver runs this file on nodes as text (`python3 -I -S -c TEXT COMMAND JSON`), core/names.py
+with it, so it needs Python 3.9 and its standard library alone. It prints a line of JSON, {"error": ...}
+where it fails. Beside the models lies the folder SIDE: of each model a JSON file with its manifest
+(sha256 of the files and of their chunks) and the stats that the files had then, and what is not
+complete yet.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from nixwulf.core.names import Refusal, join
+
 CHUNK = 1 << 20
 SIDE = ".nixwulf"
 SUFFIXES = (".gguf", ".m", ".safetensors", ".t")
@@ -29,12 +32,7 @@ Document = dict[str, Any]
 HASH_BYTES = 32
 _THREADS = 4
 _REPORTED = 32  # chunks
-_NAME = re.compile(r"[^.\x00-\x1f\x7f/][^\x00-\x1f\x7f/]*(/[^.\x00-\x1f\x7f/][^\x00-\x1f\x7f/]*)*")
 _SPLIT = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf")
-
-
-class Refusal(Exception):
-    """One sentence for the user, without its full stop."""
 
 
 class Place:
@@ -42,24 +40,29 @@ class Place:
 
     def __init__(self, folder: str, name: str) -> None:
         self.folder = Path(folder).expanduser()
-        if not _NAME.fullmatch(name):
-            raise Refusal(f"{name!r} is no name of a model in {str(self.folder)!r}")
+        self.file(name)
+        if "/." in f"/{name}":  # SIDE, and what programs keep of their own
+            raise Refusal(f"{name!r} is no name of a model in {str(self.folder)!r}: it is hidden")
         self.split = _SPLIT.fullmatch(name)
-        self.name = self._parts()[0] if self.split else name
-        self.path = self.folder / self.name
-        self.side = self.folder / SIDE / f"{self.name}.json"
-        self.incoming = self.folder / SIDE / "incoming"
-        home = os.path.realpath(self.folder)
-        if os.path.commonpath([os.path.realpath(self.path.parent), home]) != home:
-            raise Refusal(f"{str(self.path)!r} leads outside of {str(self.folder)!r}")
-
-    def _parts(self) -> list[str]:
         stem, count = self.split.groups() if self.split else ("", "0")
-        return [f"{stem}-{number + 1:05}-of-{count}.gguf" for number in range(int(count))]
+        parts = (f"{stem}-{number + 1:05}-of-{count}.gguf" for number in range(int(count)))
+        self.parts = dict.fromkeys(parts)
+        self.name = next(iter(self.parts), name)
+        self.path = self.file(self.name)
+        self.side = join(self.folder / SIDE, f"{self.name}.json", link=True)
+
+    def file(self, name: str) -> Path:
+        """Where a file of a model lies; raises Refusal for a name that leads elsewhere."""
+        return join(self.folder, name, link=True)
+
+    def waiting(self, name: str) -> Path:
+        """Where a file lies until it is whole; raises Refusal for a name that leads elsewhere."""
+        self.file(name)  # no link leads its folder elsewhere
+        return join(self.folder / SIDE / "incoming", name)
 
     def files(self) -> list[str]:
         """The names of its files in the folder, all parts of a split one; raises Refusal."""
-        names = self._parts() if self.split else [self.name]
+        names = list(self.parts) or [self.name]
         if self.path.is_dir():
             names = sorted(
                 str((Path(top) / name).relative_to(self.folder))
@@ -68,8 +71,8 @@ class Place:
                 if "/." not in str((Path(top) / name).relative_to(self.folder))
             )
         for name in names:
-            if not (self.folder / name).is_file():
-                kind = "no regular file" if (self.folder / name).exists() else "not there"
+            if not self.file(name).is_file():
+                kind = "no regular file" if self.file(name).exists() else "not there"
                 raise Refusal(f"{name!r} in {str(self.folder)!r} is {kind}")
         if not any(name.endswith(SUFFIXES) for name in names):
             raise Refusal(f"{str(self.path)!r} is no model: none of {', '.join(SUFFIXES)} is there")
@@ -77,15 +80,16 @@ class Place:
 
     def owns(self, name: str) -> bool:
         """Whether a file of a manifest is this model's."""
-        mine = name in self._parts() if self.split else name == self.name
-        return bool(_NAME.fullmatch(name)) and (mine or name.startswith(f"{self.name}/"))
+        mine = name in self.parts if self.split else name == self.name
+        return "/." not in name and (mine or name.startswith(f"{self.name}/"))
 
     def read_side(self) -> Document:
         """What the side file has; empty where there is none."""
         try:
             side = json.loads(self.side.read_text("utf-8"))
-            return side if isinstance(side["manifest"]["files"], list) else {}
-        except (OSError, ValueError, LookupError, TypeError):
+            checked(self, side["manifest"])
+            return side if isinstance(side["stats"], list) else {}
+        except (OSError, ValueError, LookupError, TypeError, Refusal):
             return {}
 
     def write_side(self, manifest: Document, stats: list[list[int]], damaged: int = 0) -> None:
@@ -98,7 +102,7 @@ class Place:
 
     def stats(self, names: list[str]) -> list[list[int]]:
         """Size and mtime in ns of each file; raises OSError."""
-        found = [(self.folder / name).stat() for name in names]
+        found = [self.file(name).stat() for name in names]
         return [[one.st_size, one.st_mtime_ns] for one in found]
 
     def known(self) -> Document | None:
@@ -110,6 +114,26 @@ class Place:
             return side["manifest"] if fits else None
         except (LookupError, OSError, Refusal):
             return None
+
+
+def checked(place: Place, manifest: Document) -> Document:
+    """A manifest from elsewhere that says all of a model's own files; raises Refusal."""
+    try:
+        files = manifest["files"]
+        right = all(
+            place.owns(file["name"])
+            and isinstance(file["bytes"], int)
+            and 0 <= count_of(file["bytes"]) == len(chunks_of(file))
+            and place.file(file["name"])
+            for file in files
+        ) and manifest["bytes"] == sum(file["bytes"] for file in files)
+    except (LookupError, TypeError, AttributeError, ValueError):
+        right = False
+    if not right or not files or not isinstance(manifest["sha256"], str):
+        raise Refusal(
+            f"the manifest of {place.name!r} is none, or names files that are not its own"
+        )
+    return manifest
 
 
 def digest_of(manifest: Document) -> str:
@@ -150,7 +174,7 @@ def manifest_of(place: Place, observer: Callable[[int, int], None] | None = None
     read, total = 0, sum(stat[0] for stat in before)
     for name, (size, _) in zip(names, before):  # noqa: B905 - Python 3.9
         whole, chunks = hashlib.sha256(), []
-        with (place.folder / name).open("rb", buffering=0) as file:
+        with place.file(name).open("rb", buffering=0) as file:
             while data := file.read(CHUNK):
                 whole.update(data)
                 chunks.append(hashlib.sha256(data).digest())
@@ -162,7 +186,7 @@ def manifest_of(place: Place, observer: Callable[[int, int], None] | None = None
     if place.stats(names) != before:
         raise Refusal(f"{str(place.path)!r} changed while it was read")
     base = place.path if place.path.is_dir() else place.path.parent
-    lines = [f"{f['sha256']}  {(place.folder / f['name']).relative_to(base)}\n" for f in files]
+    lines = [f"{f['sha256']}  {place.file(f['name']).relative_to(base)}\n" for f in files]
     sha256 = files[0]["sha256"]
     if len(files) > 1 or place.path.is_dir():
         sha256 = hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -218,8 +242,8 @@ def _entry(place: Place) -> Document:
     side = place.read_side()
     manifest = side.get("manifest") or {"bytes": 0, "files": []}
     entry: Document = {"name": place.name, "bytes": manifest["bytes"]}
-    waiting = [place.incoming / file["name"] for file in manifest["files"]]
-    there = [place.folder / file["name"] for file in manifest["files"]]
+    waiting = [place.waiting(file["name"]) for file in manifest["files"]]
+    there = [place.file(file["name"]) for file in manifest["files"]]
     lacking = side and not all(path.exists() for path in there)
     if lacking or any(path.exists() for path in waiting):
         state = "incomplete"
@@ -231,7 +255,7 @@ def _entry(place: Place) -> Document:
     else:
         state = "unread"
         with contextlib.suppress(OSError, Refusal):
-            there = [place.folder / name for name in place.files()]
+            there = [place.file(name) for name in place.files()]
             entry["bytes"] = sum(path.stat().st_size for path in there)
     used = [path.stat() for path in {*waiting, *there} if path.exists()]
     taken = sum(min(one.st_size, one.st_blocks * 512) for one in used)
@@ -257,7 +281,7 @@ def verify(folder: str, name: str) -> Document:
     manifest = side["manifest"]
     wrong = {}
     for file in manifest["files"]:
-        path = place.folder / file["name"]
+        path = place.file(file["name"])
         bad = wrong_chunks(path, file)
         if bad or not path.is_file() or path.stat().st_size != file["bytes"]:
             wrong[file["name"]] = bad
@@ -273,9 +297,9 @@ def remove(folder: str, name: str) -> Document:
     """Remove the files of a model, complete or not, and what is kept about it."""
     place = Place(folder, name)
     names = [file["name"] for file in place.read_side().get("manifest", {}).get("files", [])]
-    gone = [place.incoming / one for one in names if place.owns(one)]
+    gone = [place.waiting(one) for one in names]
     if place.path.exists() or not any(path.exists() for path in gone):
-        gone += [place.folder / one for one in place.files()]
+        gone += [place.file(one) for one in place.files()]
     size = 0
     for path in gone:
         with contextlib.suppress(FileNotFoundError):
@@ -292,9 +316,16 @@ def remove(folder: str, name: str) -> Document:
     return {"name": place.name, "bytes": size}
 
 
-def sentence(error: OSError) -> str:
-    """The system's words for a failure, and of what."""
-    return f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
+def sentence(error: BaseException) -> str:
+    """The words for a failure of any kind, the system's and of what where it is the system's."""
+    if isinstance(error, OSError):
+        words = str(error.strerror or error)
+        return f"{words} ({error.filename})" if error.filename else words
+    if isinstance(error, Refusal):
+        return str(error)
+    if "can't start new thread" in str(error):
+        return f"{error}: raise 'ulimit -u' of the user, or the process limit (pids.max, TasksMax)"
+    return f"{type(error).__name__}: {error}"
 
 
 def _report(read: int, total: int) -> None:
@@ -312,9 +343,7 @@ def main(command: str, values: Document) -> int:
     }
     try:
         found = commands[command](**values)
-    except Refusal as error:
-        found = {"error": str(error)}
-    except OSError as error:
+    except Exception as error:  # whatever it is, who asked has to hear of it
         found = {"error": sentence(error)}
     print(json.dumps(found))
     return 1 if "error" in found else 0

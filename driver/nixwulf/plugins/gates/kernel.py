@@ -1,7 +1,8 @@
-"""Gates: the kernel is new enough, and no pair with firmware that is known to be bad."""
+"""Gates: the kernel is new enough; no kernel, firmware or llama.cpp that is known to be bad."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import resources
@@ -35,6 +36,8 @@ def _judge_kernel(context: GateContext, node: Node) -> Iterator[Verdict]:
         )
 
 
+# "version: 9842 (COMMIT)", and of later ones "version: 0.1.0-dev (build 10440, commit COMMIT)".
+_BUILD = re.compile(r"^version: (?:.*\(build )?(\d+)", re.MULTILINE)
 _PATH = Path(str(resources.files("nixwulf"))) / "data" / "known_bad.toml"
 
 
@@ -59,6 +62,7 @@ def _judge_known_bad(context: GateContext, node: Node) -> Iterator[Verdict]:
         if entry["gpu"] not in _targets(context, node):
             continue
         found = {what: holds(entry, facts) for what, holds in _CONDITIONS.items()}
+        found["engine's build"] = _llama_cpp(entry, context, node)
         if False in found.values():
             continue
         lacking = [what for what, holds in found.items() if holds is None]
@@ -69,7 +73,7 @@ def _judge_known_bad(context: GateContext, node: Node) -> Iterator[Verdict]:
             )
         else:
             yield refused(
-                f"Node {node.name!r} has {_what(entry, facts)}, known to be bad on "
+                f"Node {node.name!r} has {_what(entry, context, node)}, known to be bad on "
                 f"{entry['gpu']}: {entry['reason']} ({entry['source']}); {entry['fix']}."
             )
 
@@ -99,6 +103,24 @@ def _mes(entry: Mapping[str, Any], facts: Facts) -> bool | None:
     return entry["mes"] in seen if seen else None
 
 
+def _build(context: GateContext, node: Node) -> int | None:
+    found = _BUILD.search(context.answer("versions", node))
+    return int(found[1]) if found else None
+
+
+def _llama_cpp(entry: Mapping[str, Any], context: GateContext, node: Node) -> bool | None:
+    """Of a case that names ROCm: whether a build has ROCm too is only seen when it starts."""
+    if "llama_cpp_from" not in entry:
+        return True
+    case = context.case
+    if case is None or case.engine != entry["engine"] or case.parameters.get("backend") != "rocm":
+        return False
+    build = _build(context, node)
+    if build is None:
+        return None
+    return bool(entry["llama_cpp_from"] <= build < entry["llama_cpp_before"])
+
+
 # Whether each condition of an entry holds of a node; None where the node does not report it.
 _CONDITIONS: Mapping[str, Callable[[Mapping[str, Any], Facts], bool | None]] = {
     "kernel": _kernel,
@@ -107,8 +129,10 @@ _CONDITIONS: Mapping[str, Callable[[Mapping[str, Any], Facts], bool | None]] = {
 }
 
 
-def _what(entry: Mapping[str, Any], facts: Facts) -> str:
-    parts = []
+def _what(entry: Mapping[str, Any], context: GateContext, node: Node) -> str:
+    facts, parts = context.facts[node.name], []
+    if "llama_cpp_from" in entry:
+        parts.append(f"{entry['engine']} build {_build(context, node)}")
     if "kernel_from" in entry:
         parts.append(f"kernel {facts.kernel!r}")
     if "firmware_from" in entry:
@@ -131,10 +155,10 @@ GATES = (
     Gate(
         name="known-bad",
         slows="nodes",
-        holds="kernel and GPU firmware are not among `data/known_bad.toml`",
+        holds="kernel, GPU firmware and an engine's ROCm build are not among `data/known_bad.toml`",
         reads="`osrelease`; the MES in `/sys/class/drm/*/device/fw_version`; the linux-firmware "
         "release that booted, which only nodes of this flake report",
-        fix="take the kernel or firmware that the sentence names",
+        fix="take the kernel, firmware or build that the sentence names",
         concerns=lambda context, node: (
             not on_lab(node)
             and any(entry["gpu"] in _targets(context, node) for entry in table().values())

@@ -10,14 +10,20 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import read_toml
 from nixwulf.core.registry import Parameter
-from nixwulf.results.publish.secrets import SECRET_NAME
+from nixwulf.results.publish.secrets import SECRET_NAME, is_secret
 
 ARGUMENTS = "arguments"
 ENVIRONMENT = "environment"
+_BY_VARIABLE = "write environment: {NAME: null} and export NAME where you run nixwulf"
 PARAMETERS = {
     ARGUMENTS: Parameter(
         default="",
@@ -40,6 +46,25 @@ _OF_EVERY_ENGINE = {
     "CUDA_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
     "HIP_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
     "ROCR_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
+}
+# What decides which code runs inside a program, or through whom its traffic goes.
+_NO_SWEEPS = re.compile(
+    r"LD_[A-Z_]+|DYLD_[A-Z_]+|PYTHON(PATH|HOME|STARTUP|USERBASE|BREAKPOINT|PLATLIBDIR|EXECUTABLE)"
+    r"|GCONV_PATH|GLIBC_TUNABLES|BASH_ENV|ENV|SHELLOPTS|IFS|PS4|PERL5(LIB|OPT)|RUBY(LIB|OPT)|NODE_OPTIONS"
+    r"|JAVA_TOOL_OPTIONS|(?i:(http|https|ftp|all|no|socks)_proxy)|HF_ENDPOINT|(SSL|REQUESTS|CURL)_CA?_?"
+    r"(CERT_FILE|CERT_DIR|BUNDLE)|SSLKEYLOGFILE|VLLM_PLUGINS|OPAL_PREFIX|VK_(ICD|DRIVER|LAYER|ADD)_[A-Z_]+"
+)
+_ELSEWHERE = "set it on the node for the user that ssh logs in, or use a toolbox that has it"
+# Flags of engines that load code, or write and send where their value says, and what they do.
+_ACTIVE_FLAGS = {
+    "--trust-remote-code": "runs Python that lies beside the model",
+    "--middleware": "runs a Python module",
+    "--tool-parser-plugin --reasoning-parser-plugin --logits-processors --io-processor-plugin "
+    "--worker-cls --worker-extension-cls --scheduler-cls --custom-ops": "runs a Python module",
+    "--otlp-traces-endpoint": "sends traces of requests to another address",
+    "--slot-save-path --log-file --lookup-cache-dynamic --download-dir": "writes where it says",
+    "--chat-template --chat-template-file --grammar-file --path --allowed-local-media-path "
+    "--ssl-keyfile --api-key-file --kv-transfer-config": "reads the file that it names",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -100,7 +125,17 @@ def problem(
     for word in arguments(parameters):
         if instead := instead_of_flag(word, reserved):
             return f"the driver sets {word.partition('=')[0]} itself; use {instead}"
-    for name in given_variables(parameters):
+    if secret := _written_secret(arguments(parameters)):
+        return (
+            f"{ARGUMENTS} has the value of {secret}, which every record would have; {_BY_VARIABLE}"
+        )
+    for name, value in given_variables(parameters).items():
+        if value and _families().search(value):
+            return (
+                f"{ENVIRONMENT} has a key in {name}, which every record would have; {_BY_VARIABLE}"
+            )
+        if _NO_SWEEPS.fullmatch(name):
+            return f"{name} decides which code runs or where it connects; {_ELSEWHERE}"
         if instead := instead_of_variable(name, variables):
             return f"the driver sets {name} itself; use {instead}"
     return None
@@ -117,10 +152,41 @@ def instead_of_flag(word: str, reserved: Mapping[str, str]) -> str | None:
 
 def instead_of_variable(name: str, variables: Mapping[str, str]) -> str | None:
     """So of a variable; a reserved name that ends with '*' is that of a family."""
+    if _NO_SWEEPS.fullmatch(name):
+        return f"the node's own environment: {_ELSEWHERE}"
     for taken, instead in {**_OF_EVERY_ENGINE, **variables}.items():
         if name == taken or (taken.endswith("*") and name.startswith(taken[:-1])):
             return instead
     return None
+
+
+def active(parameters: Mapping[str, Any]) -> list[str]:
+    """What of a case's arguments and variables runs code, or takes what is the user's, and how."""
+    found = []
+    for word in arguments(parameters):
+        if effect := instead_of_flag(word, _ACTIVE_FLAGS):
+            found.append(f"{word.partition('=')[0]} {effect}")
+    taken = [name for name, value in given_variables(parameters).items() if value is None]
+    return found + [f"{name}: null takes your variable of that name" for name in taken]
+
+
+@cache
+def _families() -> re.Pattern[str]:
+    """What keys of known services look like."""
+    data = Path(str(resources.files("nixwulf"))) / "data" / "token_families.toml"
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(read_toml(data)['families'].values())})")
+
+
+def _written_secret(words: list[str]) -> str:
+    """The flag whose value is a secret, by its name or by the family of the value; or empty."""
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        flag, _, value = word.partition("=")
+        value = value or ("" if after.startswith("-") else after)
+        if flag.startswith("-") and is_secret(flag, value):
+            return flag
+        if _families().search(value or word):
+            return flag if flag.startswith("-") else "a key"
+    return ""
 
 
 def as_texts(block: Mapping[str, Any], source: str) -> dict[str, Any]:

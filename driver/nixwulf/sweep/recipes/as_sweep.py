@@ -123,6 +123,14 @@ def _of_all(recipes: Sequence[SweepRecipe]) -> dict[str, Value]:
     return found
 
 
+def active_lines(recipe: SweepRecipe) -> list[str]:
+    """What of a recipe runs code or takes what is the user's, though the sweep keeps it."""
+    environment = passthrough.environment_text(recipe.environment, recipe.name)
+    return passthrough.active(
+        {passthrough.ARGUMENTS: recipe.arguments, passthrough.ENVIRONMENT: environment}
+    )
+
+
 def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:
     """Put a model among others and give its name; another one of the same name has a number."""
     end = (model.get("id") or model["path"]).rstrip("/").rpartition("/")[2]

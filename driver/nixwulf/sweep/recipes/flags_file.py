@@ -44,8 +44,11 @@ def read_recipe(document: Mapping[str, Any], source: str) -> Start:
     model, features = document["model"], document.get("features") or {}
     opt_in = document.get("opt_in_features") or []
     variants = document.get("variants") or {}
-    if not isinstance(features, dict) or not isinstance(variants, dict):
-        raise InputError(f"{source}: features and variants are tables by name.")
+    tables = isinstance(features, dict) and isinstance(variants, dict)
+    if not tables or not isinstance(opt_in, list):
+        raise InputError(
+            f"{source}: features and variants are tables by name, opt_in_features is a list."
+        )
     chosen = variants.get("default") or {}
     on = [name for name in features if name not in opt_in]
     blocks = [("base_args", model), *(("args", features[name]) for name in on)]

@@ -1,14 +1,19 @@
 """Models got from a local server with a hub's endpoints, from a URL and from a path."""
 
+import gzip
 import hashlib
+import json
 import os
 import random
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from hub_server import COMMIT, Hub, serving
+from nixwulf.core.names import Refusal, join
 from nixwulf.ops.models import store
 
 DATA = random.Random(0).randbytes(3_000_000)  # noqa: S311
@@ -37,23 +42,35 @@ def folder(tmp_path):
 def get(hub, tmp_path):
     """The command in a process of its own: the library reads its variables when it is imported."""
 
-    def run(*words):
+    def run(*words, patience_s=60, **more):
         environment = {
             **os.environ,
             "HF_ENDPOINT": hub.url,
             "HF_HOME": str(tmp_path / "hf"),
             "XDG_CACHE_HOME": str(tmp_path),
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            **more,
         }
-        argv = [sys.executable, "-c", "from nixwulf.cli.main import main; main()", "models", "get"]
-        return subprocess.run(
-            [*argv, *words],
+        script = f"""
+import resource, sys
+from nixwulf.ops.models import hub
+hub._PATIENCE_S = {patience_s}
+from nixwulf.cli.main import main
+try:
+    main()
+finally:
+    print("KiB:", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script, "models", "get", *words],
             env=environment,
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
         )
+        done.kib = int(done.stderr.rpartition("KiB: ")[2])
+        return done
 
     return run
 
@@ -186,3 +203,244 @@ def test_where_a_url_is_from_has_its_port_and_not_its_password(get, hub, folder)
     assert store.Place(str(folder), "tiny-Q8_0.gguf").known()["origin"] == (
         f"{hub.url}/files/tiny-Q8_0.gguf"
     )
+
+
+def test_of_a_dead_hub_the_message_says_what_to_look_at(get, hub, tmp_path):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        done = get("org/name", HF_ENDPOINT=dead)
+        other = get(f"{dead}/a.gguf")
+    for one in (done, other):
+        assert one.returncode == 1
+        assert dead in one.stderr
+        assert "network" in one.stderr
+        assert "is kept" not in one.stderr
+    assert "HF_ENDPOINT, which names it" in done.stderr
+
+
+NAMES = [
+    "x/../../../../evil.safetensors", "../evil.safetensors", "..", "a/..", "/etc/evil.safetensors",
+    "{folder}/evil.safetensors", "a//b.safetensors", "a/./b.safetensors", "", ".", "a/", "a\0b",
+    "a\nb", "a\x1b[2Jb", "a\u202eb", "a\\..\\evil", "C:evil", "c:/evil", "x/C:evil", "CON",
+    "nul.safetensors", "x/aux.txt", "COM1", "lpt9.x", "com\u00b2", "con ", "x/.. /evil", "x. ", "...", "a" * 250,
+    "/".join(["a" * 100] * 12), 7, None, ["x"], {"a": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_leads_elsewhere_here_or_on_another_system_is_joined_to_no_folder(
+    tmp_path, name
+):
+    with pytest.raises(Refusal):
+        join(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", [*NAMES[:6], "a\0b", 7])
+def test_a_name_of_a_hub_that_leads_elsewhere_is_refused_before_anything_is_fetched(
+    get, hub, tmp_path, name
+):
+    name = name.format(folder=tmp_path) if name == "{folder}/evil.safetensors" else name
+    listing = {**Hub(dict(FOLDER)).info()}
+    listing["siblings"].append({"rfilename": name, "size": 4, "blobId": "0" * 40})
+    hub.instead["/api/"] = sends(json.dumps(listing).encode())
+    done = get("org/name")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path for path, _ in hub.asked if "/resolve/" in path] == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and "evil" in path.name]
+
+
+@pytest.mark.parametrize("where", ["staging", "final"])
+def test_a_good_name_is_joined(tmp_path):
+    for name in (
+        "a.gguf",
+        "a/b.json",
+        ".gitattributes",
+        "Screenshot at 10.11.12\u202fAM.png",
+        "中/文",
+    ):
+        assert join(tmp_path, name) == tmp_path / name
+    (tmp_path / "in").symlink_to(tmp_path / "a")
+    (tmp_path / "out").symlink_to("/etc")
+    assert join(tmp_path, "in/b") == tmp_path / "in/b"
+    for name in ("out", "out/passwd"):
+        with pytest.raises(Refusal, match="leads outside"):
+            join(tmp_path, name)
+    assert join(tmp_path, "out", link=True) == tmp_path / "out"
+
+
+def test_a_link_below_the_folder_of_models_is_not_followed(get, hub, folder, tmp_path, where):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    hub.files = {"config.json": b"{}", "sub/model.safetensors": b"x" * 9}
+    if where == "final":
+        (folder / "name").mkdir(parents=True)
+        (folder / "name" / "sub").symlink_to(outside)
+    else:
+        hub.cut_after = 1
+        get("org/name")
+        hub.refusal = None
+        (staging,) = (folder / store.SIDE / "get").iterdir()
+        (staging / "sub").rmdir() if (staging / "sub").exists() else None
+        (staging / "sub").symlink_to(outside)
+    done = get("org/name")
+    assert (done.returncode, list(outside.iterdir())) == (2, []), done.stderr
+
+
+def test_an_index_that_names_weights_elsewhere_is_refused(get, hub, folder):
+    for shard in ("../../x.safetensors", "/etc/x.safetensors", 7):
+        index = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": shard}}).encode()
+        hub.files = {**FOLDER, "model.safetensors.index.json": index}
+        done = get("org/name")
+        assert done.returncode == 2, done.stderr
+        assert not (folder / "name").exists()
+
+
+def sends(*pieces, status=200, pause_s=0.0, length=None, **headers):
+    """An answer of some pieces, the last of them for ever where there is a pause or no length."""
+
+    def answer(handler):
+        handler.send_response(status)
+        for key, value in headers.items():
+            handler.send_header(key.replace("_", "-"), value)
+        if length is not False:
+            handler.send_header("Content-Length", str(length or sum(map(len, pieces))))
+        handler.end_headers()
+        for piece in pieces:
+            handler.wfile.write(piece)
+        while length is False or pause_s:
+            handler.wfile.write(pieces[-1])
+            time.sleep(pause_s)
+
+    return answer
+
+
+def drips_headers(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+    while True:
+        handler.wfile.write(b"x")
+        time.sleep(0.05)
+
+
+def informs(handler):
+    while True:
+        handler.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        time.sleep(0.01)
+
+
+def says_nothing(handler):
+    time.sleep(30)
+
+
+def redirects(to, body=b"x", **more):
+    return lambda handler: sends(body, status=302, Location=to(handler), **more)(handler)
+
+
+def itself(handler):
+    return handler.path
+
+
+BOMB = gzip.compress(bytes(1 << 20)) * 300
+FEW = b"[" * 4000
+BOTH = {  # of any answer
+    "drips headers": drips_headers,
+    "informs for ever": informs,
+    "says nothing": says_nothing,
+    "drips": sends(b"x", length=3_000_000, pause_s=0.05),
+    "ends early": sends(b"x" * 1000, length=3_000_000),
+    "never ends": sends(b"x" * 65536, length=False),
+    "never ends an error": sends(b"x" * 65536, length=False, status=500),
+    "never ends a redirect": redirects(lambda handler: "/x", b"x" * 65536, length=False),
+    "redirects to itself": redirects(itself),
+    "redirects to a file": redirects(lambda handler: "file:///etc/passwd"),
+    "redirects nowhere": redirects(lambda handler: "http://[:x"),
+    "a bomb": sends(BOMB, Content_Encoding="gzip"),
+    "a bomb that is refused": sends(BOMB, status=500, Content_Encoding="gzip"),
+    "100,000 headers": sends(b"x", **{f"x{n}": "x" * 99 for n in range(100_000)}),
+    "no HTTP": lambda handler: handler.wfile.write(b"\x16\x03\x01" * 999),
+    "a status of 206": sends(b"x" * 3_000_000, status=206, Content_Range="bytes 9-10/*"),
+    "a status of 204": sends(b"", status=204),
+    "a status of 416": sends(b"", status=416, Content_Range="bytes */7"),
+    "a status of 304": sends(b"", status=304),
+}
+QUICK = {"drips headers", "never ends", "redirects to itself", "a bomb", "a status of 206"}
+LISTINGS = {
+    **BOTH,
+    "no JSON": sends(b"<html>"),
+    "deep": sends(FEW),
+    "a number": sends(b"7"),
+    "nothing": sends(b"{}"),
+    "files of text": sends(json.dumps({"sha": COMMIT, "siblings": "abc"}).encode()),
+    "a commit that is a path": sends(json.dumps({"sha": "../..", "siblings": []}).encode()),
+    "no sizes": sends(json.dumps({"sha": COMMIT, "siblings": [{"rfilename": "a.gguf"}]}).encode()),
+    "sizes of text": sends(
+        json.dumps({"sha": COMMIT, "siblings": [{"rfilename": "a.gguf", "size": "9"}]}).encode()
+    ),
+    "sizes below 0": sends(
+        json.dumps({"sha": COMMIT, "siblings": [{"rfilename": "a.gguf", "size": -9}]}).encode()
+    ),
+    "a size beyond all disks": sends(
+        json.dumps({"sha": COMMIT, "siblings": [{"rfilename": "a.gguf", "size": 1 << 62}]}).encode()
+    ),
+    "20,000 files": sends(
+        json.dumps({
+            "sha": COMMIT, "siblings": [{"rfilename": f"{n}", "size": 0} for n in range(20_000)],
+        }).encode()
+    ),
+    "4 million lists": sends(b"[" + b"[]," * 4_000_000 + b"[]]"),
+}  # fmt: skip
+FILES_ARE = {
+    **BOTH,
+    "other bytes": sends(b"x" * len(DATA)),
+    "another size": sends(b"x" * (len(DATA) - 1)),
+    "a tag of no ASCII": sends(b"x" * len(DATA), ETag='"\xe9"'),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", LISTINGS)
+def test_a_hub_whose_listing_is_none_is_a_sentence_in_time_and_memory(get, hub, folder, how):
+    hub.instead["/api/"] = LISTINGS[how]
+    _is_a_sentence(get("org/name", patience_s=3), folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", FILES_ARE)
+def test_a_hub_whose_file_is_none_is_a_sentence_in_time_and_memory(get, hub, folder, how):
+    hub.instead["/resolve/"] = FILES_ARE[how]
+    _is_a_sentence(get("org/name", "--only", "*Q8_0*", patience_s=3), folder)
+
+
+@pytest.mark.parametrize(
+    "how", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in BOTH]
+)
+def test_a_url_that_gives_no_file_is_a_sentence_in_time_and_memory(get, hub, folder, how):
+    hub.instead["/files/"] = BOTH[how]
+    sha256 = hashlib.sha256(DATA).hexdigest()
+    _is_a_sentence(get(f"{hub.url}/files/a.gguf", "--sha256", sha256, patience_s=3), folder)
+
+
+def _is_a_sentence(done, folder):
+    assert done.returncode in {1, 2}, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith(("Error: ", "org/name", "http"))
+    assert done.kib < 300 * 1024
+    assert not list(folder.glob("*.gguf"))
+    kept = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert kept <= len(DATA) + 1000
+
+
+def test_a_token_stays_at_the_host_that_it_is_of(get, hub):
+    seen = []
+
+    def note(handler):
+        seen.append((handler.headers["Host"], handler.headers.get("Authorization")))
+        sends(b"x", status=404)(handler)
+
+    with serving(Hub(dict(FILES), instead={"/": note})) as other:
+        for word in ("/api/", "/resolve/"):
+            hub.instead = {word: redirects(lambda handler: f"{other.url}/elsewhere")}
+            get("org/name", "--only", "*Q8_0*", HF_TOKEN="hf_secret")  # noqa: S106
+    assert len(seen) == 2
+    assert {token for _, token in seen} == {None}

@@ -9,8 +9,10 @@ from sys import stdlib_module_names
 
 import pytest
 
+from nixwulf.core import names
+from nixwulf.core.names import Refusal
 from nixwulf.ops.models import peer, store
-from nixwulf.ops.models.store import Place, Refusal
+from nixwulf.ops.models.store import Place
 
 MIB = 1 << 20
 
@@ -31,7 +33,7 @@ def states(folder):
     return {one["name"]: one["state"] for one in store.list_models(str(folder))["models"]}
 
 
-@pytest.mark.parametrize("module", [store, peer])
+@pytest.mark.parametrize("module", [names, store, peer])
 def test_what_nodes_run_is_python_3_9_and_its_standard_library(module):
     tree = ast.parse(Path(module.__file__).read_text(), feature_version=(3, 9))
     imported = {
@@ -39,7 +41,7 @@ def test_what_nodes_run_is_python_3_9_and_its_standard_library(module):
         for node in ast.walk(tree)
         if isinstance(node, (ast.Import, ast.ImportFrom))
     }
-    own = {"nixwulf.ops.models.store"} if module is peer else set()
+    own = {"nixwulf.core.names", "nixwulf.ops.models.store"}
     assert {name.partition(".")[0] for name in imported - own} <= stdlib_module_names
 
 
@@ -48,7 +50,7 @@ def test_what_nodes_run_is_python_3_9_and_its_standard_library(module):
     ["../a.gguf", "/etc/a.gguf", "a/../../b.gguf", ".hidden", "a//b", "", "a\nb.gguf", "a/."],
 )
 def test_a_name_that_leads_elsewhere_is_refused(folder, name):
-    with pytest.raises(Refusal, match="is no name of a model"):
+    with pytest.raises(Refusal, match="is no name"):
         Place(str(folder), name)
 
 

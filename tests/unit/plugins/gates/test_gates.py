@@ -455,6 +455,27 @@ def test_the_kernel_floor_of_strix_halo_is_that_of_the_chip_on_all_its_platforms
     assert len({one["kernel_floor"]["value"] for one in strix_halo}) == 1
 
 
+@pytest.mark.parametrize(
+    ("printed", "backend", "state"),
+    [
+        ("version: 10566 (abcdef)", "rocm", "refused"),
+        ("version: 0.1.0-dev (build 10440, commit 6b4344ecc)", "rocm", "refused"),
+        ("version: 9842 (abcdef)", "rocm", "ok"),
+        ("version: 0.1.0-dev (build 10900, commit 6b4344ecc)", "rocm", "ok"),
+        ("version: 10566 (abcdef)", "vulkan", "ok"),
+        ("", "rocm", "unknown"),
+    ],
+)
+def test_a_bad_build_of_llama_cpp_is_refused_where_the_case_computes_by_rocm(
+    printed, backend, state
+):
+    placed = ("llama.cpp", "llama-bench", "big", 1, None, None, "single")
+    case = Case(*placed, {"backend": backend}, 1, 1, True, "")
+    answers = {"versions": {"fw1": f"nixwulf-engine:llama.cpp\n/usr/bin/x\n{printed}\n"}}
+    alone = GateContext(nodes=(FW1,), facts=facts_of(), case=case, answers=answers)
+    assert held("known-bad", alone).state == state
+
+
 def test_the_table_of_known_bad_ones_is_valid():
     assert "mes-0x83" in table()
 

@@ -8,7 +8,14 @@ from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import passthrough
-from nixwulf.plugins.runtime.passthrough import environment, environment_text
+from nixwulf.plugins.runtime.passthrough import (
+    ARGUMENTS,
+    ENVIRONMENT,
+    active,
+    environment,
+    environment_text,
+    problem,
+)
 from nixwulf.results.publish.secrets import SECRET_NAME
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -135,3 +142,54 @@ def test_flags_of_recipes_are_passed_on(arguments):
     engine = engines.find("vllm")
     assert passthrough.problem({"arguments": arguments}, engine.reserved_arguments, {}) is None
     assert passthrough.arguments({"arguments": arguments}) == shlex.split(arguments)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LD_PRELOAD",
+        "LD_AUDIT",
+        "PYTHONPATH",
+        "VLLM_PLUGINS",
+        "HTTP_PROXY",
+        "https_proxy",
+        "BASH_ENV",
+    ],
+)
+def test_a_variable_that_decides_which_code_runs_is_no_sweeps(name):
+    parameters = {ENVIRONMENT: f"{name}=x"}
+    assert name in (problem(parameters, {}, {}) or "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--hf-token hf_abcdefghijklmnopqrstuvwxyz01234567",
+        "--api-key=sk-secret",
+        "--ssl-keyfile-password x",
+        "-x ghp_0123456789abcdefghijklmnopqrstuvwxyz",
+    ],
+)
+def test_a_secret_in_arguments_is_refused_as_in_the_environment(words):
+    assert "null" in (problem({ARGUMENTS: words}, {}, {}) or "")
+
+
+def test_a_key_of_a_known_family_is_refused_under_any_name():
+    parameters = {ENVIRONMENT: "GH=ghp_0123456789abcdefghijklmnopqrstuvwxyz"}
+    assert "GH" in (problem(parameters, {}, {}) or "")
+
+
+def test_plain_arguments_and_variables_are_handed_on():
+    words = "--max-num-seqs 4 --trust-remote-code --n-tokens 5 -ub 512 --token-pool 2"
+    parameters = {ARGUMENTS: words, ENVIRONMENT: "HSA_OVERRIDE_GFX_VERSION=11.5.1 VLLM_USE_V1=1"}
+    assert problem(parameters, {}, {}) is None
+
+
+def test_what_runs_code_or_takes_what_is_the_users_is_named():
+    parameters = {
+        ARGUMENTS: "--trust-remote-code --middleware=evil --slot-save-path / --temp 0",
+        ENVIRONMENT: "AWS_SECRET_ACCESS_KEY A=1",
+    }
+    named = active(parameters)
+    wanted = ("--trust-remote-code", "--middleware", "--slot-save-path", "AWS_SECRET_ACCESS_KEY")
+    assert [one.split()[0].rstrip(":") for one in named] == list(wanted)

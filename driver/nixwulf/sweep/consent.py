@@ -1,0 +1,130 @@
+"""What a plan takes of the machine that nixwulf runs on, and only with its user's consent.
+
+A sweep, a recipe or the folder of a run may be somebody else's: what it names of this environment,
+and where that is sent to, is the user's to allow.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from nixwulf.core.errors import InputError
+from nixwulf.inventory.cluster import Cluster
+from nixwulf.plugins.runtime import passthrough
+from nixwulf.sweep.plan import Plan
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What the command line allows: variables of this environment, and hosts, by their names."""
+
+    secrets: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+
+    def options(self) -> str:
+        """As options of a command line, each after a space."""
+        given = [("--allow-secrets", self.secrets), ("--allow-url", self.hosts)]
+        words = [(option, name) for option, names in given for name in sorted(names)]
+        return "".join(f" {option} {shlex.quote(name)}" for option, name in words)
+
+
+def needed(plan: Plan, *, own_cluster: bool = True) -> Consent:
+    """The variables that a plan's cases take, and the hosts outside of its cluster that it asks.
+
+    own_cluster: whether the user named the cluster file. The meters and relays of another one are
+    addresses of somebody else too.
+    """
+    cases = [case.parameters for case in plan.cases]
+    secrets = {
+        name
+        for parameters in cases
+        for name, value in passthrough.given_variables(parameters).items()
+        if value is None
+    }
+    urls = addresses(plan)
+    if not own_cluster:
+        nodes = plan.cluster.nodes
+        urls += [node.meter.url for node in nodes if node.meter]
+        urls += [node.power_switch.url for node in nodes if node.power_switch]
+    hosts = {host_of(url) for url in urls if url}
+    return Consent(frozenset(secrets), frozenset(hosts - _within(plan.cluster)))
+
+
+def addresses(plan: Plan) -> list[str]:
+    """The addresses of servers that a plan's cases ask, each once."""
+    return list(dict.fromkeys(url for case in plan.cases if (url := case.parameters.get("url"))))
+
+
+def in_clear(plan: Plan) -> list[str]:
+    """The addresses that get a key over a network by http, which anybody on the way reads."""
+    keyed = [
+        case.parameters["url"]
+        for case in plan.cases
+        if case.parameters.get("url")
+        and None in passthrough.given_variables(case.parameters).values()
+    ]
+    return [
+        url
+        for url in dict.fromkeys(keyed)
+        if urlsplit(url).scheme == "http" and not _is_loopback(host_of(url))
+    ]
+
+
+def require(plan: Plan, allowed: Consent, *, own_cluster: bool = True) -> None:
+    """Raise InputError where a plan takes what was not allowed, with the command that allows it."""
+    wanted = needed(plan, own_cluster=own_cluster)
+    secrets, hosts = wanted.secrets - allowed.secrets, wanted.hosts - allowed.hosts
+    if not secrets and not hosts:
+        return
+    takes = [f"takes {name} from this environment" for name in sorted(secrets)]
+    takes += [f"asks {host!r}, which is not in the cluster" for host in sorted(hosts)]
+    to = (
+        f" and sends to {', '.join(map(repr, addresses(plan)))}"
+        if secrets and addresses(plan)
+        else ""
+    )
+    command = shlex.join(["nixwulf", *sys.argv[1:]])
+    raise InputError(
+        f"{plan.sweep.source} {' and '.join(takes)}{to}; if that is what you want, repeat it with "
+        f"'{command}{Consent(secrets, hosts).options()}'."
+    )
+
+
+def warning(url: str) -> str:
+    """A key that crosses a network in clear."""
+    return (
+        f"The key for {url!r} crosses the network in clear, where anybody on the way reads it; use "
+        "https, or a server on the first node."
+    )
+
+
+def host_of(url: str) -> str:
+    """The host of an address, as an IP address in its usual form where it is one."""
+    host = (urlsplit(url).hostname or "").rstrip(".").lower()
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
+
+
+def _within(cluster: Cluster) -> set[str]:
+    """The hosts of a cluster: its own loopback, addresses on fabrics, and ssh targets."""
+    ends = (end.address for node in cluster.nodes for end in node.all_ends)
+    logins = (node.ssh.rpartition("@")[2] for node in cluster.nodes if node.ssh)
+    return {"localhost", "127.0.0.1", "::1", *_hosts(ends), *_hosts(logins)}
+
+
+def _hosts(names: Iterable[str]) -> set[str]:
+    return {host_of(f"//[{name}]" if ":" in name else f"//{name}") for name in names}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,130 @@
+"""What a sweep or a run of somebody else takes of this machine, only where its user allows it."""
+
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from nixwulf.cli.main import cli
+from nixwulf.core.errors import InputError
+from nixwulf.inventory.cluster import load_cluster
+from nixwulf.results.record import save
+from nixwulf.sweep import consent
+from nixwulf.sweep.consent import Consent
+from nixwulf.sweep.plan import make_plan, save_plan
+from nixwulf.sweep.sweep_file import parse_sweep
+from record_factory import metric, ok
+
+CLUSTER = """
+name = "own"
+[fabrics.cable]
+kind = "ethernet"
+speed_gbps = 1
+mtu = 1500
+subnet = "10.99.0.0/24"
+[[nodes]]
+name = "a"
+platform = "generic-x86_64"
+ssh = "me@a.invalid"
+fabrics.cable = { interface = "eth0", address = "10.99.0.1" }
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def plan_of(own, **parameters):
+    document = {
+        "name": "theirs",
+        "models": {"m": {"served": "m"}},
+        "matrix": {
+            "engine": ["endpoint"],
+            "benchmark": ["serve"],
+            "model": ["m"],
+            "nodes": [1],
+            "parallelism": ["single"],
+            "parameters": {key: [value] for key, value in parameters.items()},
+        },
+    }
+    return make_plan(parse_sweep(document, "theirs.yaml"), load_cluster(own))
+
+
+ELSEWHERE = [
+    ("http://evil.example:8000", "evil.example"),
+    ("http://127.0.0.1.evil.example", "127.0.0.1.evil.example"),
+    ("http://10.99.0.2:80", "10.99.0.2"),
+    ("http://localhost.evil", "localhost.evil"),
+    ("https://EVIL.example/v1", "evil.example"),
+    ("http://[2001:db8::1]:80", "2001:db8::1"),
+    ("http://2130706433:80", "2130706433"),
+    ("http://192.0.2.1:80/v1", "192.0.2.1"),
+]
+
+
+@pytest.mark.parametrize(("url", "host"), ELSEWHERE)
+def test_an_address_outside_of_the_cluster_is_asked_only_where_it_is_allowed(own, url, host):
+    plan = plan_of(own, url=url)
+    with pytest.raises(InputError) as refusal:
+        consent.require(plan, Consent())
+    assert f"--allow-url {shlex.quote(host)}" in refusal.value.message
+    with pytest.raises(InputError):
+        consent.require(plan, Consent(hosts=frozenset({"example"})))
+    consent.require(plan, Consent(hosts=frozenset({host})))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1",
+        "http://localhost:1",
+        "http://[::1]:1",
+        "http://10.99.0.1",
+        "http://a.invalid",
+    ],
+)
+def test_the_clusters_own_addresses_need_no_consent(own, url):
+    consent.require(plan_of(own, url=url), Consent())
+
+
+def test_a_variable_of_this_environment_is_taken_only_by_its_name(own):
+    plan = plan_of(own, url="http://127.0.0.1:1", environment={"OPENAI_API_KEY": None})
+    with pytest.raises(InputError) as refusal:
+        consent.require(plan, Consent(secrets=frozenset({"OPENAI"})))
+    assert "--allow-secrets OPENAI_API_KEY" in refusal.value.message
+    consent.require(plan, Consent(secrets=frozenset({"OPENAI_API_KEY"})))
+
+
+def test_a_key_that_crosses_a_network_by_http_is_a_warning(own):
+    key = {"OPENAI_API_KEY": None}
+    plans = [
+        plan_of(own, url=url, environment=key)
+        for url in ("http://10.99.0.1", "https://10.99.0.1", "http://127.0.0.1:1")
+    ]
+    assert [len(consent.in_clear(plan)) for plan in plans] == [1, 0, 0]
+    assert not consent.in_clear(plan_of(own, url="http://10.99.0.1"))
+
+
+@pytest.mark.parametrize("command", ["reproduce", "bench"])
+def test_the_folder_of_somebody_elses_run_takes_no_key(own, tmp_path, monkeypatch, command):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-victim")
+    theirs = tmp_path / "stranger"
+    theirs.mkdir()
+    plan = plan_of(own, url="http://evil.example", environment={"OPENAI_API_KEY": None})
+    save_plan(plan, theirs / "plan.json")
+    served = metric("throughput", [9.0], conditions={"concurrency": 1})
+    record = ok(plan.document()["cases"][0], [served])
+    save(record, theirs / "records" / f"{record['id']}.json")
+    argv = {
+        "reproduce": ["reproduce", str(theirs), "--cluster", str(own)],
+        "bench": ["bench", "--resume", str(theirs)],
+    }[command]
+    shown = CliRunner().invoke(cli, [*argv, "--dry-run"])
+    assert (shown.exit_code, "http://evil.example" in shown.output) == (0, True), shown.output
+    refused = CliRunner().invoke(cli, argv)
+    assert refused.exit_code == 2
+    assert "--allow-secrets OPENAI_API_KEY" in refused.output
+    assert "--allow-url evil.example" in refused.output
