@@ -151,7 +151,7 @@ async def incoming(
         async for piece in answer.aiter_raw():
             left -= len(piece)
             if left < 0:
-                raise NoAnswer(f"does not end its answer: more than {most_bytes} bytes came")
+                raise NoAnswer(f"does not end its answer: more than {most_bytes >> 20} MiB came")
             yield piece
 
     try:

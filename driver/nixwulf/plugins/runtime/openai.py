@@ -169,7 +169,7 @@ class Endpoint:
         """
         clocks = Clocks(self.run, self.server)
         while True:
-            seconds = self.run.head.limit(_HEALTH_S)
+            seconds = min(_HEALTH_S, max(_LEAST_S, self.run.deadline - time.monotonic()))
             with contextlib.suppress(web.NoAnswer):
                 answer = web.fetch(self.async_client(), "GET", path, seconds, 0, head=True)
                 if answer.ok:

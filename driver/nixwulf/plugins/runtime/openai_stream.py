@@ -40,7 +40,9 @@ _ROUTERS_OWN = 1 << 16
 _CLOCKS, _CLOCKS_MS = 0.01, 100.0
 # No stream of one request is faster, tokens a second; and what a jittery network may hide.
 _FASTEST, _FASTER, _FEW_GAPS = 1e6, 20.0, 4
-_LARGEST = 1e15
+_LARGEST, _FASTEST_PROMPT = 1e15, 1e7
+# Drafted for a token of an answer; the longest n-grams are some dozens.
+_DRAFTS = 1024
 _SHOWN = 40
 
 
@@ -204,7 +206,7 @@ async def count_prompt(
         found = usage["prompt_tokens"]
     except (web.NoAnswer, TypeError, KeyError, ValueError):
         return None
-    require_possible(usage, {}, whole["max_tokens"], len(str(whole)))
+    require_possible({"completion_tokens": 0, **usage}, {}, whole["max_tokens"], len(str(whole)))
     return int(found)
 
 
@@ -245,19 +247,22 @@ def require_possible(
     figures = {key: one for key, one in timings.items() if isinstance(one, int | float)}
     if usage:
         counts = {key: usage.get(key) for key in ("prompt_tokens", "completion_tokens")}
-        _require_counts(counts, {"prompt_tokens": prompts, "completion_tokens": most})
+        require_counts(counts, {"prompt_tokens": prompts, "completion_tokens": most})
         prompts = counts["prompt_tokens"] or 0
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    limits = {"cached_tokens": prompts, "cache_n": prompts, "prompt_n": prompts}
-    limits |= {"predicted_n": most, "draft_n": _LARGEST}
+    details = usage.get("prompt_tokens_details") or {}
+    if not isinstance(details, Mapping):
+        raise _not_counted("prompt_tokens_details", details, "an object")
+    limits = dict.fromkeys(("cached_tokens", "cache_n", "prompt_n"), prompts)
+    limits |= {"predicted_n": most, "draft_n": most * _DRAFTS}
     limits |= {"draft_n_accepted": figures.get("draft_n", 0)}
+    cached = details.get("cached_tokens")
     counted = figures if cached is None else {**figures, "cached_tokens": cached}
-    _require_counts({key: counted[key] for key in limits if key in counted}, limits)
+    require_counts({key: counted[key] for key in limits if key in counted}, limits)
     times = dict.fromkeys(("prompt_ms", "predicted_ms"), took_ms)
-    for key, value in figures.items():
-        most_of_it = {**times, "predicted_per_second": fastest}.get(key, _LARGEST)
-        if not 0 <= value <= most_of_it:
-            raise _not_counted(key, value, f"at least 0 and at most {most_of_it:g}")
+    speeds = {"predicted_per_second": fastest, "prompt_per_second": _FASTEST_PROMPT}
+    for key, largest in {**times, **speeds}.items():
+        if not 0 <= figures.get(key, 0) <= largest:
+            raise _not_counted(key, figures[key], f"at least 0 and at most {largest:g}")
     spent = {"prompt_ms + predicted_ms": sum(figures.get(key, 0) for key in times)}
     if speed := figures.get("predicted_per_second"):
         spent["predicted_n / predicted_per_second"] = figures.get("predicted_n", 0) / speed * 1e3
@@ -266,7 +271,8 @@ def require_possible(
             raise _not_counted(key, milliseconds, f"at most the {took_ms:.0f} ms that it took")
 
 
-def _require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+    """Raise StreamError for a count that is no whole number, below 0 or above its limit."""
     for key, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise _not_counted(key, value, "a whole number")
@@ -367,7 +373,7 @@ class StreamReader:
             timings={
                 key: float(value)
                 for key, value in timings.items()
-                if isinstance(value, int | float)
+                if isinstance(value, int | float) and abs(value) <= _LARGEST
             },
             text="".join(self._texts),
             model=self._model,
