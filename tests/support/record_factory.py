@@ -231,12 +231,17 @@ def plan(
     description: str = "",
 ) -> dict[str, Any]:
     """A sealed plan."""
-    sweep: dict[str, Any] = {"name": "demo", "description": description}
+    sweep: dict[str, Any] = {
+        "name": "demo",
+        "description": description,
+        "matrix": {"benchmark": ["iperf3"], "nodes": [2]},
+    }
+    cluster = {"name": "lab", "lab": {"nodes": 2}, "fabrics": {}}
     return record.sealed(
         {
             "schema_version": "1.0",
             "sweep": {"source": "sweeps/demo.yaml", "document": sweep},
-            "cluster": {"source": "clusters/lab.toml", "document": {"name": "lab"}},
+            "cluster": {"source": "clusters/lab.toml", "document": cluster},
             "repetitions": repetitions,
             "cases": [dict(one) for one in cases],
             "left_out": [dict(one) for one in left_out],

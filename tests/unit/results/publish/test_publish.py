@@ -24,16 +24,18 @@ STORE = "/nix/store/0c5x1b2d3f4g5h6i7j8k9l0m1n2p3q4r"
 UUID = "0b6f7c1e-3a52-4d1b-9a35-7c1f0b7e2d11"
 CLUSTER = {
     "name": "desk",
+    "fabrics": {},
     "deploy": {"ssh_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBogusBogusBogus alice@thinkpad"]},
     "nodes": [
         {
             "name": "spark1",
+            "platform": "dgx-spark",
             "ssh": "alice@spark1.lan",
             "disk": "/dev/disk/by-id/nvme-Samsung_SSD_990_PRO_S6Z2NJ0W",
             "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHostHostHost",
             "meter": {"kind": "shelly", "url": "http://plug-kitchen.lan"},
         },
-        {"name": "spark2", "ssh": "192.168.7.12"},
+        {"name": "spark2", "platform": "dgx-spark", "ssh": "192.168.7.12"},
     ],
 }
 
