@@ -151,7 +151,7 @@ async def incoming(
         async for piece in answer.aiter_raw():
             left -= len(piece)
             if left < 0:
-                raise NoAnswer(f"does not end its answer: more than {most_bytes >> 20} MiB came")
+                raise NoAnswer(f"more than {most_bytes >> 20} MiB came")
             yield piece
 
     try:
@@ -213,4 +213,4 @@ def fetch(
     try:
         return asyncio.run(in_time())
     except TimeoutError:
-        raise NoAnswer(f"does not end its answer: nothing whole in {seconds:.0f} s") from None
+        raise NoAnswer(f"nothing whole in {seconds:.3g} s") from None

@@ -83,8 +83,7 @@ def read(meter: Meter) -> float:
         asked = web.client(meter.url)
         answer = web.fetch(asked, "GET", _address(meter), _TIMEOUT_S, _MOST_BYTES)
     except web.NoAnswer as error:
-        ended = error.message.startswith("does not end")
-        raise MeterError(error.message if ended else f"did not answer ({error.kind})") from None
+        raise MeterError(f"did not answer ({error.kind})") from None
     if answer.status != web.OK:
         raise MeterError(f"answered with HTTP {answer.status}")
     if answer.json is None:
