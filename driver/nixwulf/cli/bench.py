@@ -115,7 +115,7 @@ def bench(
         return
     allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
     consent.require(plan, allowed, own_cluster=named is not None)
-    for url in consent.in_clear(plan):
+    for url in consent.in_clear(plan.cases):
         click.echo(consent.warning(url), err=True)
     for sentence in complaints(plan.cluster.nodes):
         click.echo(sentence, err=True)

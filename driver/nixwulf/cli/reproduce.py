@@ -94,7 +94,7 @@ def reproduce(
         return
     allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
     consent.require(plan, allowed, own_cluster=resume is None)
-    for url in consent.in_clear(plan):
+    for url in consent.in_clear(plan.cases):
         click.echo(consent.warning(url), err=True)
     try:
         with own_folder(folder, plan if resume is None else None), make_progress() as progress:
