@@ -31,6 +31,7 @@ _HEADERS = {
 }
 _TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 _CHECK_S = 0.1
+_MOST_BYTES = 1 << 24
 
 
 class NoAnswer(NixwulfError):
@@ -167,11 +168,9 @@ async def incoming(
         raise NoAnswer(str(error).rstrip(".") or kind, kind, sent=not unsent) from None
 
 
-async def receive(
-    of: httpx.AsyncClient, method: str, path: str, most_bytes: int, **given: Any
-) -> Reply:
+async def receive(of: httpx.AsyncClient, method: str, path: str, **given: Any) -> Reply:
     """The whole answer to a request, as of `incoming`; raises NoAnswer."""
-    async with incoming(of, method, path, most_bytes, **given) as answer:
+    async with incoming(of, method, path, _MOST_BYTES, **given) as answer:
         return await answer.whole()
 
 
@@ -180,7 +179,7 @@ def fetch(
     method: str,
     path: str,
     seconds: float,
-    most_bytes: int,
+    most_bytes: int = _MOST_BYTES,
     *,
     head: bool = False,
     **given: Any,

@@ -121,9 +121,8 @@ class Endpoint:
 
         def ask() -> None:
             try:
-                reply = web.fetch(
-                    self.async_client(), method, path, seconds, _MOST_BYTES, json=request
-                )
+                client = self.async_client()
+                reply = web.fetch(client, method, path, seconds, _MOST_BYTES, json=request)
                 if reply.ok:
                     answers.append(json.loads(reply.body))
                 else:

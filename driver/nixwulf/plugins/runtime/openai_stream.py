@@ -31,7 +31,6 @@ _LINE_LIMIT = 1 << 20
 # An error, comments of hours, and what an event has beside its token: llama-server's 0.3 kB, those
 # of routers 2 kB.
 _ANSWER_BYTES, _TOKEN_BYTES = 1 << 20, 1 << 14
-_COUNTED_BYTES = 1 << 24
 # A token of a thought's end may come in two chunks.
 _FEW = 16
 # Prompts of routers, in tokens.
@@ -184,10 +183,8 @@ async def ask(
                 reader.feed(data, time.monotonic())
                 on_event()
     except web.NoAnswer as error:
-        raise StreamError(
-            f"The connection to the endpoint broke after {len(reader.came)} chunks of an answer: "
-            f"{error.message}."
-        ) from None
+        after = f"broke after {len(reader.came)} chunks of an answer: {error.message}"
+        raise StreamError(f"The connection to the endpoint {after}.") from None
     return reader.answer(sent, time.monotonic(), len(str(request)))
 
 
@@ -201,7 +198,7 @@ async def count_prompt(
     """
     whole = {key: value for key, value in request.items() if not key.startswith("stream")}
     try:
-        response = await web.receive(client, "POST", path, _COUNTED_BYTES, json=whole)
+        response = await web.receive(client, "POST", path, json=whole)
         usage = dict(response.json["usage"])
         found = usage["prompt_tokens"]
     except (web.NoAnswer, TypeError, KeyError, ValueError):
@@ -219,7 +216,7 @@ async def count_text(client: httpx.AsyncClient, model: str, text: str) -> int | 
     # The text's name is that of vLLM, then of llama-server.
     request = {"model": model, "prompt": text, "content": text, "add_special": False}
     try:
-        response = await web.receive(client, "POST", "/tokenize", _COUNTED_BYTES, json=request)
+        response = await web.receive(client, "POST", "/tokenize", json=request)
         tokens = response.json["tokens"]
     except (web.NoAnswer, TypeError, KeyError):
         return None
@@ -332,7 +329,7 @@ class StreamReader:
         except (
             ValueError,
             TypeError,
-            KeyError,
+            LookupError,
             AttributeError,
             ArithmeticError,
             RecursionError,
@@ -355,9 +352,7 @@ class StreamReader:
         if not chunks:
             raise StreamError("The endpoint's stream ended without any text.")
         usage, timings = self._usage, self._timings
-        require_possible(
-            usage, timings, self._most, asked, ended - sent, self._fastest(self._usage)
-        )
+        require_possible(usage, timings, self._most, asked, ended - sent, self._fastest())
         details = usage.get("prompt_tokens_details") or {}
         cached = details.get("cached_tokens", timings.get("cache_n"))
         tokens = usage.get("completion_tokens", chunks)
@@ -379,7 +374,7 @@ class StreamReader:
             model=self._model,
         )
 
-    def _fastest(self, usage: Mapping[str, Any]) -> float:
+    def _fastest(self) -> float:
         """Tokens a second that a server can have made, by how far apart their chunks came.
 
         By the median, which a client that stood still once does not change.
@@ -388,7 +383,7 @@ class StreamReader:
         if not gaps:
             return _LARGEST  # llama-server's speed of one token is any
         gap = gaps[len(gaps) // 2] if len(gaps) >= _FEW_GAPS else 0.0
-        tokens = usage.get("completion_tokens")
+        tokens = self._usage.get("completion_tokens")
         each = max(1.0, tokens / len(self.came)) if isinstance(tokens, int) else 1.0
         return min(_FASTEST, _FASTER * each / gap) if gap > 0 else _FASTEST
 

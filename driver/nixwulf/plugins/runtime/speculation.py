@@ -44,7 +44,6 @@ PARAMETERS = {
     ),
 }
 USUAL_TOKENS = 3
-_MOST_BYTES = 1 << 24
 _MOST_STEPS = 1e15
 _SPEEDS = ("decode", "turn_decode", "throughput", "server_decode")
 # vLLM's and llama-server's counters; SGLang counts steps alone
@@ -140,7 +139,7 @@ def _of_answers(one: Pass) -> Drafted | None:
 async def _counters(client: httpx.AsyncClient) -> dict[str, float]:
     """A server's counters by the end of their names; empty where it has none."""
     try:
-        answer = await web.receive(client, "GET", "/metrics", _MOST_BYTES)
+        answer = await web.receive(client, "GET", "/metrics")
     except web.NoAnswer:
         return {}
     return counters(answer.text) if answer.ok else {}
