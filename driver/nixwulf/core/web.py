@@ -31,6 +31,7 @@ _HEADERS = {
 }
 _TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 _CHECK_S = 0.1
+_MOST_BYTES = 1 << 24
 
 
 class NoAnswer(NixwulfError):
@@ -48,11 +49,11 @@ class NoAnswer(NixwulfError):
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer: its status, its body, and where a redirect points to; none is followed."""
+    """A whole answer: its status, its body and its head; no redirect is followed."""
 
     status: int
     body: bytes
-    location: str = ""
+    headers: Mapping[str, str]
 
     @property
     def ok(self) -> bool:
@@ -78,16 +79,20 @@ class Incoming:
     """An answer whose head has come; pieces gives its body and raises NoAnswer at the limit."""
 
     status: int
-    location: str
+    headers: Mapping[str, str]
     pieces: AsyncIterator[bytes]
 
     async def whole(self) -> Reply:
         """All of it; raises NoAnswer."""
-        return Reply(self.status, b"".join([one async for one in self.pieces]), self.location)
+        return Reply(self.status, b"".join([one async for one in self.pieces]), self.headers)
 
 
 def client(
-    base_url: str, socket: Path | None = None, headers: Mapping[str, str] | None = None
+    base_url: str,
+    socket: Path | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    proxies: bool = False,
 ) -> httpx.AsyncClient:
     """A client without a limit in time, which `fetch` or the clocks of a run set.
 
@@ -95,25 +100,25 @@ def client(
 
     Args:
         base_url: of all paths. socket: a Unix socket that leads there.
-        headers: of each request.
+        headers: of each request. proxies: whether by those of the environment, which what is
+            measured is never reached by.
 
     Raises:
         NixwulfError: TLS cannot be loaded.
     """
     import httpx
 
-    transport = httpx.AsyncHTTPTransport(
-        verify=tls() if base_url.lower().startswith("https:") else False,
-        trust_env=False,
-        uds=str(socket) if socket else None,
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-    )
+    verify = tls() if base_url.lower().startswith("https:") else False
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    uds = str(socket) if socket else None
+    direct = httpx.AsyncHTTPTransport(verify=verify, trust_env=False, uds=uds, limits=limits)
     return httpx.AsyncClient(
-        transport=transport,
+        transport=None if proxies else direct,
+        verify=verify,
         base_url=base_url,
         headers={**_HEADERS, **(headers or {})},
         timeout=None,  # noqa: S113 - whole answers have one
-        trust_env=False,  # what is measured is reached directly, by no proxy
+        trust_env=proxies,
     )
 
 
@@ -151,23 +156,21 @@ async def incoming(
         async for piece in answer.aiter_raw():
             left -= len(piece)
             if left < 0:
-                raise NoAnswer(f"does not end its answer: more than {most_bytes} bytes came")
+                raise NoAnswer(f"more than {most_bytes >> 20} MiB came")
             yield piece
 
     try:
         async with of.stream(method, path, follow_redirects=False, **given) as answer:
-            yield Incoming(answer.status_code, answer.headers.get("Location", ""), pieces(answer))
+            yield Incoming(answer.status_code, answer.headers, pieces(answer))
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
         kind = type(error).__name__
         unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.InvalidURL)
         raise NoAnswer(str(error).rstrip(".") or kind, kind, sent=not unsent) from None
 
 
-async def receive(
-    of: httpx.AsyncClient, method: str, path: str, most_bytes: int, **given: Any
-) -> Reply:
+async def receive(of: httpx.AsyncClient, method: str, path: str, **given: Any) -> Reply:
     """The whole answer to a request, as of `incoming`; raises NoAnswer."""
-    async with incoming(of, method, path, most_bytes, **given) as answer:
+    async with incoming(of, method, path, _MOST_BYTES, **given) as answer:
         return await answer.whole()
 
 
@@ -176,7 +179,7 @@ def fetch(
     method: str,
     path: str,
     seconds: float,
-    most_bytes: int,
+    most_bytes: int = _MOST_BYTES,
     *,
     head: bool = False,
     **given: Any,
@@ -197,7 +200,7 @@ def fetch(
 
     async def asked() -> Reply:
         async with of, incoming(of, method, path, most_bytes, extensions=begun, **given) as answer:
-            return Reply(answer.status, b"", answer.location) if head else await answer.whole()
+            return Reply(answer.status, b"", answer.headers) if head else await answer.whole()
 
     async def in_time() -> Reply:
         asking = asyncio.ensure_future(asked())
@@ -213,4 +216,4 @@ def fetch(
     try:
         return asyncio.run(in_time())
     except TimeoutError:
-        raise NoAnswer(f"does not end its answer: nothing whole in {seconds:.0f} s") from None
+        raise NoAnswer(f"nothing whole in {seconds:.3g} s") from None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nixwulf.core import web
 from nixwulf.core.errors import GateError, NixwulfError
 from nixwulf.core.files import read_json, write_json
 from nixwulf.nodes import container
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import all_engines
 
-_TIMEOUT_S = 30
+_TIMEOUT_S, _MOST_BYTES = 30.0, 1 << 20
 _PULL_S = 6 * 3600.0
 _NOT_FOUND = 127
 _MANIFESTS = (
@@ -85,24 +86,27 @@ def _keep(name: str, entry: dict[str, Any], digest: str, cluster: str) -> str:
 
 def digest_of(entry: dict[str, Any]) -> str:
     """The digest that a tag has in its registry today; raises NixwulfError."""
-    import httpx
-
     host, _, path = entry["image"].partition("/")
     scheme = "http" if host.partition(":")[0] in {"localhost", "127.0.0.1"} else "https"
     url = f"{scheme}://{_HOSTS.get(host, host)}/v2/{path}/manifests/{entry['tag']}"
+
+    def ask(method: str, url: str, headers: Mapping[str, str], **given: Any) -> web.Reply:
+        client = web.client(url, headers=headers, proxies=True)
+        return web.fetch(client, method, url, _TIMEOUT_S, _MOST_BYTES, **given)
+
+    headers = {"Accept": ", ".join(_MANIFESTS)}
     try:
-        with httpx.Client(timeout=_TIMEOUT_S, follow_redirects=True) as client:
-            headers = {"Accept": ", ".join(_MANIFESTS)}
-            answer = client.head(url, headers=headers)
-            asked = dict(_CHALLENGE.findall(answer.headers.get("WWW-Authenticate", "")))
-            if answer.status_code == httpx.codes.UNAUTHORIZED and "realm" in asked:
-                granted = client.get(asked.pop("realm"), params=asked).raise_for_status().json()
-                token = granted.get("token") or granted.get("access_token")
-                answer = client.head(url, headers={**headers, "Authorization": f"Bearer {token}"})
-            answer.raise_for_status()
-            found = str(answer.headers.get("Docker-Content-Digest", ""))
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, AttributeError) as error:
+        answer = ask("HEAD", url, headers)
+        asked = dict(_CHALLENGE.findall(answer.headers.get("WWW-Authenticate", "")))
+        if answer.status == web.UNAUTHORIZED and "realm" in asked:
+            granted = ask("GET", asked.pop("realm"), {}, params=asked).json or {}
+            token = granted.get("token") or granted.get("access_token")
+            answer = ask("HEAD", url, {**headers, "Authorization": f"Bearer {token}"})
+    except (web.NoAnswer, ValueError, AttributeError) as error:
         raise NixwulfError(_unknown(entry, " ".join(str(error).split()))) from None
+    found = str(answer.headers.get("Docker-Content-Digest", ""))
+    if not answer.ok:
+        raise NixwulfError(_unknown(entry, f"it answers {answer.status}"))
     if not _DIGEST.fullmatch(found):
         raise NixwulfError(_unknown(entry, f"it says {found!r}"))
     return found

@@ -19,6 +19,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.core.registry import choose, discover
 from nixwulf.inventory.cluster import Cluster, Meter, Node
 from nixwulf.nodes.power.samples import Point
+from nixwulf.nodes.ssh import each
 
 # The meters measure anew about once a second.
 INTERVAL_S = 1.0
@@ -83,8 +84,7 @@ def read(meter: Meter) -> float:
         asked = web.client(meter.url)
         answer = web.fetch(asked, "GET", _address(meter), _TIMEOUT_S, _MOST_BYTES)
     except web.NoAnswer as error:
-        ended = error.message.startswith("does not end")
-        raise MeterError(error.message if ended else f"did not answer ({error.kind})") from None
+        raise MeterError(f"did not answer ({error.kind})") from None
     if answer.status != web.OK:
         raise MeterError(f"answered with HTTP {answer.status}")
     if answer.json is None:
@@ -98,16 +98,18 @@ def complaints(nodes: Iterable[Node]) -> list[str]:
     for node in nodes:
         if node.meter:
             fed.setdefault(node.meter, []).append(node.name)
-    sentences = []
-    for meter, names in fed.items():
+
+    def complaint(meter: Meter) -> str:
         try:
             read(meter)
         except MeterError as error:
-            sentences.append(
-                f"The meter of {', '.join(map(repr, names))} {error.message}; the runs go on "
+            return (
+                f"The meter of {', '.join(map(repr, fed[meter]))} {error.message}; the runs go on "
                 f"without its watts until it does: try 'curl {_address(meter)}'."
             )
-    return sentences
+        return ""
+
+    return [*filter(None, each(complaint, fed))]
 
 
 class MeterReader:

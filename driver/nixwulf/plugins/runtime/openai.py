@@ -121,9 +121,8 @@ class Endpoint:
 
         def ask() -> None:
             try:
-                reply = web.fetch(
-                    self.async_client(), method, path, seconds, _MOST_BYTES, json=request
-                )
+                client = self.async_client()
+                reply = web.fetch(client, method, path, seconds, _MOST_BYTES, json=request)
                 if reply.ok:
                     answers.append(json.loads(reply.body))
                 else:
@@ -169,7 +168,7 @@ class Endpoint:
         """
         clocks = Clocks(self.run, self.server)
         while True:
-            seconds = self.run.head.limit(_HEALTH_S)
+            seconds = min(_HEALTH_S, max(_LEAST_S, self.run.deadline - time.monotonic()))
             with contextlib.suppress(web.NoAnswer):
                 answer = web.fetch(self.async_client(), "GET", path, seconds, 0, head=True)
                 if answer.ok:

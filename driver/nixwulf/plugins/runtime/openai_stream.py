@@ -31,7 +31,6 @@ _LINE_LIMIT = 1 << 20
 # An error, comments of hours, and what an event has beside its token: llama-server's 0.3 kB, those
 # of routers 2 kB.
 _ANSWER_BYTES, _TOKEN_BYTES = 1 << 20, 1 << 14
-_COUNTED_BYTES = 1 << 24
 # A token of a thought's end may come in two chunks.
 _FEW = 16
 # Prompts of routers, in tokens.
@@ -40,7 +39,9 @@ _ROUTERS_OWN = 1 << 16
 _CLOCKS, _CLOCKS_MS = 0.01, 100.0
 # No stream of one request is faster, tokens a second; and what a jittery network may hide.
 _FASTEST, _FASTER, _FEW_GAPS = 1e6, 20.0, 4
-_LARGEST = 1e15
+_LARGEST, _FASTEST_PROMPT = 1e15, 1e7
+# Drafted for a token of an answer; the longest n-grams are some dozens.
+_DRAFTS = 1024
 _SHOWN = 40
 
 
@@ -182,10 +183,8 @@ async def ask(
                 reader.feed(data, time.monotonic())
                 on_event()
     except web.NoAnswer as error:
-        raise StreamError(
-            f"The connection to the endpoint broke after {len(reader.came)} chunks of an answer: "
-            f"{error.message}."
-        ) from None
+        after = f"broke after {len(reader.came)} chunks of an answer: {error.message}"
+        raise StreamError(f"The connection to the endpoint {after}.") from None
     return reader.answer(sent, time.monotonic(), len(str(request)))
 
 
@@ -199,12 +198,12 @@ async def count_prompt(
     """
     whole = {key: value for key, value in request.items() if not key.startswith("stream")}
     try:
-        response = await web.receive(client, "POST", path, _COUNTED_BYTES, json=whole)
+        response = await web.receive(client, "POST", path, json=whole)
         usage = dict(response.json["usage"])
         found = usage["prompt_tokens"]
     except (web.NoAnswer, TypeError, KeyError, ValueError):
         return None
-    require_possible(usage, {}, whole["max_tokens"], len(str(whole)))
+    require_possible({"completion_tokens": 0, **usage}, {}, whole["max_tokens"], len(str(whole)))
     return int(found)
 
 
@@ -217,7 +216,7 @@ async def count_text(client: httpx.AsyncClient, model: str, text: str) -> int | 
     # The text's name is that of vLLM, then of llama-server.
     request = {"model": model, "prompt": text, "content": text, "add_special": False}
     try:
-        response = await web.receive(client, "POST", "/tokenize", _COUNTED_BYTES, json=request)
+        response = await web.receive(client, "POST", "/tokenize", json=request)
         tokens = response.json["tokens"]
     except (web.NoAnswer, TypeError, KeyError):
         return None
@@ -245,19 +244,22 @@ def require_possible(
     figures = {key: one for key, one in timings.items() if isinstance(one, int | float)}
     if usage:
         counts = {key: usage.get(key) for key in ("prompt_tokens", "completion_tokens")}
-        _require_counts(counts, {"prompt_tokens": prompts, "completion_tokens": most})
+        require_counts(counts, {"prompt_tokens": prompts, "completion_tokens": most})
         prompts = counts["prompt_tokens"] or 0
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    limits = {"cached_tokens": prompts, "cache_n": prompts, "prompt_n": prompts}
-    limits |= {"predicted_n": most, "draft_n": _LARGEST}
+    details = usage.get("prompt_tokens_details") or {}
+    if not isinstance(details, Mapping):
+        raise _not_counted("prompt_tokens_details", details, "an object")
+    limits = dict.fromkeys(("cached_tokens", "cache_n", "prompt_n"), prompts)
+    limits |= {"predicted_n": most, "draft_n": most * _DRAFTS}
     limits |= {"draft_n_accepted": figures.get("draft_n", 0)}
+    cached = details.get("cached_tokens")
     counted = figures if cached is None else {**figures, "cached_tokens": cached}
-    _require_counts({key: counted[key] for key in limits if key in counted}, limits)
+    require_counts({key: counted[key] for key in limits if key in counted}, limits)
     times = dict.fromkeys(("prompt_ms", "predicted_ms"), took_ms)
-    for key, value in figures.items():
-        most_of_it = {**times, "predicted_per_second": fastest}.get(key, _LARGEST)
-        if not 0 <= value <= most_of_it:
-            raise _not_counted(key, value, f"at least 0 and at most {most_of_it:g}")
+    speeds = {"predicted_per_second": fastest, "prompt_per_second": _FASTEST_PROMPT}
+    for key, largest in {**times, **speeds}.items():
+        if not 0 <= figures.get(key, 0) <= largest:
+            raise _not_counted(key, figures[key], f"at least 0 and at most {largest:g}")
     spent = {"prompt_ms + predicted_ms": sum(figures.get(key, 0) for key in times)}
     if speed := figures.get("predicted_per_second"):
         spent["predicted_n / predicted_per_second"] = figures.get("predicted_n", 0) / speed * 1e3
@@ -266,7 +268,8 @@ def require_possible(
             raise _not_counted(key, milliseconds, f"at most the {took_ms:.0f} ms that it took")
 
 
-def _require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+    """Raise StreamError for a count that is no whole number, below 0 or above its limit."""
     for key, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise _not_counted(key, value, "a whole number")
@@ -326,7 +329,7 @@ class StreamReader:
         except (
             ValueError,
             TypeError,
-            KeyError,
+            LookupError,
             AttributeError,
             ArithmeticError,
             RecursionError,
@@ -349,9 +352,7 @@ class StreamReader:
         if not chunks:
             raise StreamError("The endpoint's stream ended without any text.")
         usage, timings = self._usage, self._timings
-        require_possible(
-            usage, timings, self._most, asked, ended - sent, self._fastest(self._usage)
-        )
+        require_possible(usage, timings, self._most, asked, ended - sent, self._fastest())
         details = usage.get("prompt_tokens_details") or {}
         cached = details.get("cached_tokens", timings.get("cache_n"))
         tokens = usage.get("completion_tokens", chunks)
@@ -367,13 +368,13 @@ class StreamReader:
             timings={
                 key: float(value)
                 for key, value in timings.items()
-                if isinstance(value, int | float)
+                if isinstance(value, int | float) and abs(value) <= _LARGEST
             },
             text="".join(self._texts),
             model=self._model,
         )
 
-    def _fastest(self, usage: Mapping[str, Any]) -> float:
+    def _fastest(self) -> float:
         """Tokens a second that a server can have made, by how far apart their chunks came.
 
         By the median, which a client that stood still once does not change.
@@ -382,7 +383,7 @@ class StreamReader:
         if not gaps:
             return _LARGEST  # llama-server's speed of one token is any
         gap = gaps[len(gaps) // 2] if len(gaps) >= _FEW_GAPS else 0.0
-        tokens = usage.get("completion_tokens")
+        tokens = self._usage.get("completion_tokens")
         each = max(1.0, tokens / len(self.came)) if isinstance(tokens, int) else 1.0
         return min(_FASTEST, _FASTER * each / gap) if gap > 0 else _FASTEST
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nixwulf.core import web
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
+from nixwulf.plugins.runtime.openai_stream import require_counts
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -42,14 +44,14 @@ PARAMETERS = {
     ),
 }
 USUAL_TOKENS = 3
-_MOST_BYTES = 1 << 24
+_MOST_STEPS = 1e15
 _SPEEDS = ("decode", "turn_decode", "throughput", "server_decode")
 # vLLM's and llama-server's counters; SGLang counts steps alone
 # (https://github.com/vllm-project/vllm/blob/main/vllm/v1/spec_decode/metrics.py,
 # https://github.com/sgl-project/sglang: srt/observability/metrics_collector.py of 0.5.23).
 _COUNTER = re.compile(
     r"^\w+:spec_(?:decode_num_)?(draft_tokens|accepted_tokens|verify_calls)(?:_total)?"
-    r"(?:\{[^}]*\})? ([-+.\deE]+)$",
+    r"(?:\{[^}]*\})? (-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)$",
     re.MULTILINE,
 )
 
@@ -137,7 +139,7 @@ def _of_answers(one: Pass) -> Drafted | None:
 async def _counters(client: httpx.AsyncClient) -> dict[str, float]:
     """A server's counters by the end of their names; empty where it has none."""
     try:
-        answer = await web.receive(client, "GET", "/metrics", _MOST_BYTES)
+        answer = await web.receive(client, "GET", "/metrics")
     except web.NoAnswer:
         return {}
     return counters(answer.text) if answer.ok else {}
@@ -162,14 +164,17 @@ def _sums(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _between(
     before: Mapping[str, float], after: Mapping[str, float], one: Pass, each: int
 ) -> Drafted | None:
-    grown = {name: round(value - before.get(name, 0.0)) for name, value in after.items()}
+    more = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    grown = {name: round(value) if isfinite(value) else value for name, value in more.items()}
+    drafted = grown.get("draft_tokens", 0)
+    require_counts(grown, dict.fromkeys(grown, _MOST_STEPS) | {"accepted_tokens": drafted})
     if "draft_tokens" in grown and "accepted_tokens" in grown:
-        return Drafted(grown["draft_tokens"], grown["accepted_tokens"])
-    steps = grown.get("verify_calls")
-    if steps is None:
-        return None
+        return Drafted(int(drafted), int(grown["accepted_tokens"]))
+    steps = int(grown.get("verify_calls", -1))
     # A step makes one token, and has one more for each that it accepts.
-    return Drafted(steps * each, max(0, _after_first(one) - steps) if steps else 0)
+    accepted = max(0, _after_first(one) - steps) if steps else 0
+    # More than were drafted: the server drafts more for a step than is known.
+    return Drafted(steps * each, accepted) if 0 <= accepted <= steps * each else None
 
 
 def _after_first(one: Pass) -> int:

@@ -300,7 +300,7 @@ def test_a_server_that_never_answers_is_failed_with_how_long_it_was_asked(tmp_pa
         with pytest.raises(RunFailure) as failure:
             server.require_model(endpoint)
         waits.set()
-    assert "gets no answer from 'http://box:8080' (nothing in 0 s); start" in failure.value.reason
+    assert "gets no answer from 'http://box:8080' (nothing whole in 0.2 s)" in failure.value.reason
 
 
 @pytest.mark.parametrize(("given", "rest"), [(TextAnswers, {"wanted": {}}), (Completions, {})])

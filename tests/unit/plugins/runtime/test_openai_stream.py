@@ -149,7 +149,13 @@ def test_a_stream_without_its_last_line_is_whole_when_it_says_why_it_ended(tmp_p
 
 
 def test_the_servers_own_figures_are_kept_when_they_are_numbers(tmp_path):
-    timings = {"prompt_ms": 12.5, "predicted_n": 3, "note": "x", "odd": float("nan")}
+    timings = {
+        "prompt_ms": 12.5,
+        "predicted_n": 3,
+        "note": "x",
+        "odd": float("nan"),
+        "at_ns": 1.7e18,
+    }
     end = event({"choices": [], "timings": timings})
     answer, _ = asked(tmp_path, [*WHOLE[:-2], end, DONE, END])
     assert answer.timings == {"prompt_ms": 12.5, "predicted_n": 3.0}
@@ -173,7 +179,11 @@ def test_the_servers_own_figures_are_kept_when_they_are_numbers(tmp_path):
         ([HEAD, chunk(b"data: " + b"[" * 100_000 + b"\n\n"), END], "no event of"),
         ([HEAD, event({"choices": "ab"}), END], "no event of"),
         ([HEAD, event({"choices": [{"delta": 3}]}), END], "no event of"),
-        ([HEAD, *WHOLE[1:4], event({"usage": {"prompt_tokens": None}}), END], "no event of"),
+        (
+            # no output: a count that is none
+            [HEAD, *WHOLE[1:4], event({"usage": {"prompt_tokens": None}}), DONE, END],
+            "The server does not count: prompt_tokens is None",
+        ),
         ([HEAD, *WHOLE[1:4], event({"usage": 7}), END], "no event of"),
         ([HEAD, chunk(b"\xff\xfe\x00\n\n"), END], "no event of"),
         (

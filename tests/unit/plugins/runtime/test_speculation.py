@@ -14,7 +14,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.engines import all_engines, find
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import Position, compare
-from nixwulf.plugins.runtime.openai_stream import Answer
+from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep.plan import make_plan
@@ -46,7 +46,9 @@ def counted(draft, sending, *texts, foreign=False):
     left = list(texts)
 
     def respond(request):
-        return httpx.Response(200, text=left.pop(0)) if left else httpx.Response(404)
+        # Not read before, as none of a socket is.
+        body = httpx.ByteStream(left.pop(0).encode()) if left else None
+        return httpx.Response(200 if body else 404, stream=body or httpx.ByteStream(b""))
 
     async def ask():
         async def done():
@@ -87,6 +89,19 @@ def test_of_steps_and_tokens_follows_what_was_accepted():
     one = a_pass(answer(9), answer(9))
     # Sixteen tokens after the first ones in six steps: ten were accepted of three a step.
     assert counted("/m", one, SGLANG % 4, SGLANG % 10) == Drafted(18, 10)
+
+
+@pytest.mark.parametrize("value", ["3.0", "1e999", "1e300"])
+@pytest.mark.parametrize("before", ["30.0", " 6.0"])
+def test_counters_that_no_server_can_have_fail(value, before):
+    # Fewer than before, more than any, or more accepted than drafted.
+    after = VLLM_BEFORE.replace(before, value if before != " 6.0" else f" {value}")
+    with pytest.raises(StreamError, match="The server does not count"):
+        counted("ngram", a_pass(answer()), VLLM_BEFORE, after)
+
+
+def test_more_accepted_than_is_known_to_be_drafted_is_no_count():
+    assert counted("/m", a_pass(answer(100)), SGLANG % 4, SGLANG % 10) is None
 
 
 def test_a_server_that_counts_nothing_gives_nothing():

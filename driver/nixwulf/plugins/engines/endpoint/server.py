@@ -114,10 +114,8 @@ def _listed(endpoint: Endpoint) -> list[Mapping[str, Any]]:
     reply, base = ask(endpoint, MODELS), endpoint.base_url
     if reply.status in (web.UNAUTHORIZED, web.FORBIDDEN):
         raise refused(endpoint, reply.status)
-    if reply.location:
-        raise RunFailure(
-            "failed", f"{base!r} points to {reply.location!r} instead; write that as url."
-        )
+    if location := reply.headers.get("Location"):
+        raise RunFailure("failed", f"{base!r} points to {location!r} instead; write that as url.")
     document = reply.json if reply.status == web.OK else None
     models = document.get("data") if isinstance(document, dict) else None
     if isinstance(models, list) and all(isinstance(m, dict) and "id" in m for m in models):

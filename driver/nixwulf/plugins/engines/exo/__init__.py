@@ -26,7 +26,6 @@ _API_PORT = 52415
 # what the master cannot place it only logs: no instance comes, and no answer reports it.
 _SETTLE_S = 60.0
 _ASK_S = 60
-_MOST_BYTES = 1 << 24
 _REMOVE_S = 10.0
 _POLL_S = 0.2
 # Offline: what is not on the nodes fails at once, and is not downloaded inside a run.
@@ -235,16 +234,11 @@ def _remove(endpoint: Endpoint, instance: Instance) -> None:
 
 def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
     """The JSON that exo answers; raises RunFailure when it refuses."""
-    seconds = endpoint.run.head.limit(_ASK_S)
+    seconds, given = endpoint.run.head.limit(_ASK_S), {"params": request.query}
+    client = endpoint.async_client()
     try:
         answer = web.fetch(
-            endpoint.async_client(),
-            request.method,
-            request.path,
-            seconds,
-            _MOST_BYTES,
-            params=request.query,
-            json=request.body,
+            client, request.method, request.path, seconds, json=request.body, **given
         )
     except web.NoAnswer as error:
         words = error.message

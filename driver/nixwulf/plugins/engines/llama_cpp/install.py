@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.core.naming import fingerprint
@@ -70,7 +71,7 @@ PACKAGES = "apt-get install cmake g++ ninja-build"
 # Of what reads the sdist's metadata: 'make lock' writes it.
 _LOCK = Path(__file__).with_name("requirements.lock")
 _CHEAPER = Path(__file__).with_name("cheaper.cmake")
-_TIMEOUT_S = 60
+_DOWNLOAD_S, _MOST_BYTES = 3600.0, 128 << 20  # of 70 MB
 _NINJA = re.compile(r"\[\s*(\d+)/(\d+)\]")
 _MAKE = re.compile(r"\[\s*(\d+)%\]")
 
@@ -180,16 +181,16 @@ def _download(making: Making, work: Path) -> Path:
         for argv in download_steps(work):
             making.run(step, argv)
         return sdist
-    import httpx
-
     making.progress(step, 0.0)
     try:
-        with httpx.stream("GET", SDIST_URL, timeout=_TIMEOUT_S) as answer, sdist.open("wb") as file:
-            answer.raise_for_status()
-            for piece in answer.iter_bytes():
-                file.write(piece)
-    except httpx.HTTPError as error:
-        raise NixwulfError(f"{step}: {SDIST_URL!r}: {error}; {making.recipe.instead}.") from None
+        asked = web.client(SDIST_URL, proxies=True)
+        answer = web.fetch(asked, "GET", SDIST_URL, _DOWNLOAD_S, _MOST_BYTES)
+        words = "" if answer.ok else f"it answers {answer.status}"
+    except web.NoAnswer as error:
+        words = error.message
+    if words:
+        raise NixwulfError(f"{step}: {SDIST_URL!r}: {words}; {making.recipe.instead}.")
+    sdist.write_bytes(answer.body)
     if (found := _sha256(sdist)) != SDIST_SHA256:
         raise NixwulfError(
             f"{step}: {SDIST_URL!r} has the sha256 {found}, expected {SDIST_SHA256}."

@@ -4,11 +4,12 @@ import hashlib
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 
+from meter_server import serving
 from nixwulf.core.errors import NixwulfError
 from nixwulf.plugins.engines.llama_cpp import ENGINE, install
 from stand_in import put
@@ -75,14 +76,14 @@ def without_pip(empty, monkeypatch):
     content = b"the source"
     monkeypatch.setattr(install, "SDIST_SHA256", hashlib.sha256(content).hexdigest())
 
-    def give(answer, status=200):
-        transport = httpx.MockTransport(lambda request: httpx.Response(status, content=answer))
-        monkeypatch.setattr(
-            "httpx.stream", lambda *words, **more: httpx.Client(transport=transport).stream(*words)
-        )
-        return content
+    with ExitStack() as servers:
 
-    return give
+        def give(answer, status=200):
+            url = servers.enter_context(serving({"/sdist": answer}, status))
+            monkeypatch.setattr(install, "SDIST_URL", f"{url}/sdist")
+            return content
+
+        yield give
 
 
 def test_without_pip_the_source_comes_by_its_address_and_is_kept(without_pip):
@@ -97,7 +98,7 @@ def test_without_pip_the_source_comes_by_its_address_and_is_kept(without_pip):
 
 @pytest.mark.parametrize(
     ("answer", "status", "words"),
-    [(b"another", 200, "has the sha256"), (b"", 404, "404 Not Found")],
+    [(b"another", 200, "has the sha256"), (b"", 404, "it answers 404")],
 )
 def test_another_source_or_none_is_refused_and_nothing_is_kept(without_pip, answer, status, words):
     without_pip(answer, status)

@@ -1,0 +1,70 @@
+"""A sample of what a hostile endpoint counts and streams is refused; an honest one's numbers stay."""
+
+import asyncio
+import threading
+
+import pytest
+
+from hostile_endpoint import misbehaving
+from nixwulf.core import web
+from nixwulf.plugins.runtime import openai_stream as stream
+
+
+@pytest.fixture
+def answer():
+    servers = []
+
+    def asked(name):
+        server = misbehaving(name, 0)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        request = stream.body("completions", "mine", "a b c", 16, 1)
+
+        async def ask():
+            async with web.client(url) as client, asyncio.timeout(30):
+                return await stream.ask(client, "/v1/completions", request, lambda: None)
+
+        return asyncio.run(ask())
+
+    yield asked
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_honest_answer_has_what_was_asked_for(answer):
+    found = answer("honest")
+    assert found.tokens == 16
+    assert found.counted
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a million tokens",
+        "twice the tokens",
+        "negative tokens",
+        "tokens of NaN",
+        "tokens of Infinity",
+        "cached more than the prompt",
+        "negative cached",
+        "accepted more than drafted",
+        "timings of 1e308",
+        "timings of NaN",
+        "decoded longer than it took",
+        "endless large tokens",
+        "endless usage",
+    ],
+)
+def test_numbers_that_no_server_can_have_counted_are_told_as_such(answer, name):
+    with pytest.raises(stream.StreamError) as failure:
+        answer(name)
+    if name != "endless usage":
+        assert "The server does not count" in failure.value.message
+
+
+@pytest.mark.parametrize("name", ["500 without end to a stream", "gzip bomb", "307 to a stream"])
+def test_an_answer_that_is_no_stream_is_refused(answer, name):
+    with pytest.raises(stream.StreamError):
+        answer(name)
