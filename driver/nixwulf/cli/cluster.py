@@ -87,9 +87,8 @@ def new(
 
 @cluster.command()
 @click.argument("file")
-@click.option("--offline", is_flag=True, help="Check the file only; reach no node.")
 @click.pass_context
-def check(ctx: click.Context, file: str, offline: bool) -> None:
+def check(ctx: click.Context, file: str) -> None:
     """Hold a cluster file against its machines: the gates 'fabric' and 'versions', then the rest.
 
     The rest is what 'cluster new' would write: platforms, who reaches whom, kinds, speeds as
@@ -107,7 +106,7 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
 
     found = load_cluster(file)
     print_file(found)
-    if offline or found.is_lab:
+    if found.is_lab:
         return
     reached = connections(found)
     if not hold(found, reached, ["fabric", "versions"], (), "text"):

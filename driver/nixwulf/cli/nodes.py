@@ -60,17 +60,6 @@ def exec_(
     ctx.exit(EXIT_GATE if failures else code)
 
 
-@nodes.command(hidden=True)
-@cluster_or_lab
-@only_nodes
-@click.pass_context
-def status(ctx: click.Context, cluster: str | None, chosen: tuple[str, ...]) -> None:
-    """Say who answers: the earlier name of 'nixwulf preflight --only status'."""
-    from nixwulf.cli.preflight import preflight
-
-    ctx.invoke(preflight, cluster=cluster, chosen=chosen, only="status")
-
-
 @nodes.command()
 @cluster_or_lab
 @only_nodes

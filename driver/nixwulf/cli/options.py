@@ -29,36 +29,6 @@ class FilePath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class RenamedOption(click.Option):
-    """An option that also takes its earlier spellings; help and errors name today's alone."""
-
-    def __init__(
-        self, *arguments: Any, earlier: Sequence[str], means: str | None = None, **attributes: Any
-    ) -> None:
-        """Declare it.
-
-        Args:
-            earlier: spellings that a user may still type.
-            means: the value that they stand for, where they were flags; None: they take a value.
-        """
-        super().__init__(*arguments, **attributes)
-        self.earlier, self.means = list(earlier), means
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let a parser take all spellings."""
-        super().add_to_parser(parser, ctx)
-        if self.means is None:
-            parser.add_option(obj=self, opts=self.earlier, dest=self.name, nargs=self.nargs)
-        else:
-            parser.add_option(
-                obj=self,
-                opts=self.earlier,
-                dest=self.name,
-                action="store_const",
-                const=self.means,
-            )
-
-
 cluster_or_lab = click.option(
     "--cluster", metavar="FILE|NAME", help="The cluster (default: the lab that is up)."
 )
@@ -117,13 +87,10 @@ def allow(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def json_format(words: str) -> Callable[[Any], Any]:
-    """The option --format of a command that prints text or JSON; its earlier spelling is --json."""
+    """The option --format of a command that prints text or JSON."""
     return click.option(
         "--format",
         "form",
-        cls=RenamedOption,
-        earlier=["--json"],
-        means="json",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
@@ -132,12 +99,10 @@ def json_format(words: str) -> Callable[[Any], Any]:
 
 
 def timeout(default_s: float, words: str) -> Callable[[Any], Any]:
-    """The option --timeout in seconds; its earlier spelling is --deadline."""
+    """The option --timeout in seconds."""
     return click.option(
         "--timeout",
         "timeout_s",
-        cls=RenamedOption,
-        earlier=["--deadline"],
         default=default_s,
         show_default=True,
         metavar="SECONDS",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath, RenamedOption
+from nixwulf.cli.options import FilePath
 from nixwulf.cli.run_folder import check_new, own_folder
 from nixwulf.core.errors import (
     EXIT_GATE,
@@ -90,8 +90,6 @@ class _Duration(click.ParamType[float]):
 @click.option("--n-gen", default=128, show_default=True, type=click.IntRange(min=2))
 @click.option(
     "--concurrency",
-    cls=RenamedOption,
-    earlier=["--batch"],
     default=8,
     show_default=True,
     type=click.IntRange(min=1),

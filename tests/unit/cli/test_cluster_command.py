@@ -105,12 +105,6 @@ def test_the_hosts_of_an_ssh_config_are_its_plain_names_also_of_files_that_it_in
     assert "names no host, for a pattern such as 'Host *' is none" in result.output
 
 
-def test_a_file_alone_is_checked_as_before():
-    result = CliRunner().invoke(cli, ["cluster", "check", "mini-3", "--offline"])
-    assert result.exit_code == 0
-    assert "cluster 'mini-3', 3 nodes, fabrics " in result.output
-
-
 @pytest.mark.usefixtures("runtime")
 @pytest.mark.parametrize(
     "words",
