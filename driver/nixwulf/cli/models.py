@@ -10,8 +10,8 @@ import click
 
 from nixwulf.cli.options import choose, confirm, find_cluster, json_format, machines, only_nodes
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
+from nixwulf.core.text import GIB
 
-_GIB = 2**30
 _WIDTH = 120
 _PERCENT_STEP = 10
 _SHA_DIGITS = 12
@@ -149,7 +149,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     ]
     for name, listing in listings.items():
         click.echo(
-            f"{name}: {listing['folder']}, {listing['free'] / _GIB:.1f} GiB free"
+            f"{name}: {listing['folder']}, {listing['free'] / GIB:.1f} GiB free"
             + ("" if listing["models"] else ", no model")
         )
     heads = ("machine", "model", "size", "state", "sha256")

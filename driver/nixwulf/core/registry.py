@@ -33,8 +33,6 @@ def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
 
     Args:
         found: all of the kind, by name.
-        what: the kind, for the message.
-        source: what named it, for the message.
 
     Raises:
         InputError: there is none, with the names there are.

@@ -85,7 +85,6 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
     """Every problem of a document, each a sentence that names the key and what was expected.
 
     Args:
-        document: of YAML, TOML or JSON.
         tolerant: it may have keys that the schema does not know, and other values of its lists.
     """
     errors = islice(_validator(kind, tolerant).iter_errors(document), _MOST_PROBLEMS)
@@ -94,10 +93,6 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
 
 def check(document: Any, kind: Kind, source: str) -> None:
     """Hold a document against its schema.
-
-    Args:
-        document: of YAML, TOML or JSON.
-        source: its file, for the message.
 
     Raises:
         InputError: with the source and the first key that is wrong.
@@ -109,7 +104,6 @@ def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool)
     """As check, but fast for a valid document that came from JSON.
 
     Args:
-        source: its file, for the message.
         tolerant: it may have keys that the schema does not know, and other values of its lists.
 
     Raises:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+
+GIB = 2**30
 
 _TERMINAL_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)")
 _CONSONANT_Y = re.compile(r"[^aeiou]y$")
@@ -91,6 +94,12 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count} {noun[:-1]}ies" if _CONSONANT_Y.search(noun) else f"{count} {noun}s"
+
+
+def some(names: Sequence[str], most: int = 4, separator: str = ", ") -> str:
+    """The first of names, and how many there are beside them: 'a, b and 3 more'."""
+    more = len(names) - most
+    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def link_name(fabric: str, transport: str) -> str:

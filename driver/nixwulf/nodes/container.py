@@ -77,7 +77,6 @@ class Toolbox:
         """podman's command line for a program in a container.
 
         Args:
-            argv: the program and its arguments.
             environment: names of variables that it gets as podman has them: an argv is public.
             folder: of the run, for sockets and results, which the driver reads.
         """
@@ -118,7 +117,6 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
 
     Args:
         name: of the lock file that is shipped, or IMAGE:TAG.
-        source: what named it, for the message.
         cluster: the cluster file; what is held beside it goes before what is shipped.
 
     Raises:
@@ -147,7 +145,6 @@ def resolve(name: str, source: str, cluster: str) -> str:
 
     Args:
         name: of the lock file that is shipped, IMAGE:TAG or IMAGE@sha256:DIGEST.
-        source: what named it, for the message.
 
     Raises:
         InputError: it is unknown, or a tag that is held to no digest yet.
@@ -169,7 +166,6 @@ def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> T
 
     Args:
         model: the path of a model on the node, or a name on Hugging Face.
-        programs: names of programs to look for in the image.
 
     Returns:
         What it has, or why it cannot be used there, as one sentence.

@@ -141,7 +141,6 @@ class Connection:
         """Run a short command to its end.
 
         Args:
-            command: the program and its arguments.
             stdin: its standard input, empty by default.
             timeout_s: seconds that it may take.
 
@@ -403,7 +402,6 @@ def run_all(
     """Run a command on nodes at the same time.
 
     Args:
-        command: the program and its arguments.
         timeout_s: seconds that all of them together may take.
 
     Returns:

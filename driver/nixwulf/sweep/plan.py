@@ -117,7 +117,6 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     """Expand a sweep on a cluster.
 
     Args:
-        sweep: the matrix and its limits.
         only: a query that a case has to meet, empty for all.
         waived: names of gates that may refuse without a case being skipped.
 

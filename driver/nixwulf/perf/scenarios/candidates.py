@@ -100,7 +100,6 @@ class Placement:
         """Why an engine cannot be run so, or None.
 
         Args:
-            cluster: one that has such a placement.
             point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
         """
         for node in nodes:

@@ -206,12 +206,7 @@ def context_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> GateCont
 
 
 def result_of(gate: Gate, context: GateContext, node: Node, waived: Sequence[str]) -> GateResult:
-    """Judge one gate on one node by what is known.
-
-    Args:
-        context: facts and answers of all nodes.
-        waived: names of gates that may refuse.
-    """
+    """Judge one gate on one node by what is known."""
     if not gate.concerns(context, node):
         return GateResult(gate.name, node.name, "not applicable")
     if not gate.reads_of(context.facts[node.name]):
@@ -252,9 +247,7 @@ def examine(
     an address has no path to probe.
 
     Args:
-        context: the nodes and their facts.
         connections: to the nodes, by name.
-        waived: names of gates that may refuse.
         gates: those to judge; None: all.
     """
     chosen = list(all_gates().values() if gates is None else gates)

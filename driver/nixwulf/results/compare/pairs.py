@@ -131,9 +131,6 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
 
     Where a side has several values of such a key, it is not compared: which of them is meant?
 
-    Args:
-        over: names of conditions that need not be equal.
-
     Raises:
         InputError: when nothing is equal.
     """

@@ -88,8 +88,6 @@ def publication(
 
     Args:
         names: of engines and benchmarks, which identify nobody.
-        keep: kinds of private texts that stay.
-        users: of the machine that the driver ran on.
 
     Raises:
         InputError: when two records become one.

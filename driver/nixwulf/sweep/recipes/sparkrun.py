@@ -59,9 +59,6 @@ def recognises(document: Any) -> bool:
 def read(document: Mapping[str, Any], text: str, source: str) -> Start:
     """What a recipe starts.
 
-    Args:
-        text: of its file, in which a line is looked for.
-
     Raises:
         InputError: for a shell's work in the command, a placeholder without a value, keys of
             another type, and a runtime that is not known where there is no command.
