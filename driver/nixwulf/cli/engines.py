@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import choose, find_cluster, json_format, machines, only_nodes
+from nixwulf.cli.options import Group, choose, find_cluster, json_format, machines, only_nodes
 from nixwulf.core.errors import GateError, InputError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PERCENT_STEP = 10
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @json_format("Output format.")
 @click.pass_context
 def engines(ctx: click.Context, form: str) -> None:

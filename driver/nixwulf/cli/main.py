@@ -13,6 +13,7 @@ from contextlib import suppress
 import click
 
 from nixwulf import __version__
+from nixwulf.cli.options import Group
 from nixwulf.core import interrupts
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
 
@@ -39,7 +40,7 @@ _COMMANDS = {
 }
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     """Imports a command's module when it is called: help needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

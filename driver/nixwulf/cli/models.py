@@ -8,9 +8,17 @@ from typing import Any
 
 import click
 
-from nixwulf.cli.options import choose, confirm, find_cluster, json_format, machines, only_nodes
+from nixwulf.cli.options import (
+    Group,
+    choose,
+    confirm,
+    find_cluster,
+    json_format,
+    machines,
+    only_nodes,
+)
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
-from nixwulf.core.text import GIB
+from nixwulf.core.text import GIB, did_you_mean, some
 
 _WIDTH = 120
 _PERCENT_STEP = 10
@@ -22,7 +30,7 @@ nodes_too = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def models() -> None:
     """Get models, push them to nodes over their fastest fabric, and check every copy.
 
@@ -212,9 +220,8 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
         listings = {HERE: here(store.list_models)}
     having = [name for name, listing in listings.items() if entry_of(listing, model)]
     if not having:
-        raise InputError(
-            f"No model {model!r} on {', '.join(listings)}; 'nixwulf models ls' has what there is."
-        )
+        known = {one["name"]: None for listing in listings.values() for one in listing["models"]}
+        raise InputError(f"No model {model!r} on {some([*listings])}; {did_you_mean(model, known)}")
     if not yes:
         confirm(f"Remove {model!r} from {', '.join(having)}?", "--yes")
     if having == [HERE]:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from nixwulf.cli.options import choose, cluster_or_lab, confirm, find_cluster, only_nodes, timeout
+from nixwulf.cli.options import (
+    Group,
+    choose,
+    cluster_or_lab,
+    confirm,
+    find_cluster,
+    only_nodes,
+    timeout,
+)
 from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -14,7 +22,7 @@ if TYPE_CHECKING:
     from nixwulf.nodes.ssh import Connection
 
 
-@click.group()
+@click.group(cls=Group)
 def nodes() -> None:
     """Run commands on the nodes of a cluster, and bring hung ones back."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.text import did_you_mean
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
@@ -27,6 +28,17 @@ class FilePath(click.Path):
         if value in ("", b""):
             self.fail("the path is empty; the current folder is '.'.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Group(click.Group):
+    """Commands; of a name that is none the nearest is said, as of an option."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command of the first word; raises UsageError."""
+        known = self.list_commands(ctx)
+        if args[0][:1].isalnum() and args[0] not in known and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}; {did_you_mean(args[0], known)}")
+        return super().resolve_command(ctx, args)
 
 
 cluster_or_lab = click.option(
@@ -172,5 +184,5 @@ def choose(cluster: Cluster, chosen: Sequence[str]) -> list[Node]:
     known = [node.name for node in cluster.nodes]
     for name in chosen:
         if name not in known:
-            raise InputError(f"No node {name!r} in {cluster.name!r}; it has: {', '.join(known)}.")
+            raise InputError(f"No node {name!r} in {cluster.name!r}; {did_you_mean(name, known)}")
     return [node for node in cluster.nodes if not chosen or node.name in chosen]

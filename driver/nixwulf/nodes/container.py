@@ -18,6 +18,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_json
 from nixwulf.core.registry import Parameter
+from nixwulf.core.text import did_you_mean
 from nixwulf.nodes.ssh import Connection
 
 NAME = "toolbox"
@@ -135,8 +136,8 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
     if tagged := _TAGGED.fullmatch(name):
         return {"image": tagged[1], "tag": tagged[2], "digest": None}
     raise InputError(
-        f"{source}: the toolbox {name!r} is neither IMAGE:TAG nor IMAGE@sha256:DIGEST nor one of: "
-        f"{', '.join(_images())}."
+        f"{source}: the toolbox {name!r} is neither IMAGE:TAG nor IMAGE@sha256:DIGEST nor one that "
+        f"is shipped; {did_you_mean(name, _images())}"
     )
 
 

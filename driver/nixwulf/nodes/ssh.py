@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from nixwulf.core import bounded, interrupts
 from nixwulf.core.errors import InputError, NixwulfError, quoted
-from nixwulf.core.files import read_text
+from nixwulf.core.files import read_text, runtime_dir
 from nixwulf.inventory.cluster import Cluster, Node
 
 CONNECT_TIMEOUT_S = 10
@@ -372,16 +372,16 @@ def _socket_folder() -> Path:
 
     ssh adds 58 to it: 40 of %C, and a temporary ending while it connects.
     """
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
-    short = runtime.is_dir() and len(os.fsencode(runtime)) < _RUNTIME_PATH_MAXIMUM
+    runtime = runtime_dir()
     ours = Path(f"/tmp/nixwulf-ssh-{os.getuid()}")  # noqa: S108 - checked below
-    folder = runtime / "nixwulf-ssh" if short else ours
+    short = runtime is not None and len(os.fsencode(runtime)) < _RUNTIME_PATH_MAXIMUM
+    folder = runtime / "nixwulf-ssh" if runtime and short else ours
     folder.mkdir(exist_ok=True, mode=0o700)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise InputError(
-            f"The folder {str(folder)!r} for ssh's sockets is not only yours; set XDG_RUNTIME_DIR "
-            "to a folder that is."
+            f"The folder {str(folder)!r} for ssh's sockets is not only yours; remove it, or "
+            "set XDG_RUNTIME_DIR to a folder that is."
         )
     return folder
 
@@ -394,6 +394,16 @@ def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Resu
     chosen = list(items)
     with interrupts.Pool(max(1, len(chosen))) as pool:
         return list(pool.map(function, chosen))
+
+
+def check_numbers(node: Connection, text: str) -> str:
+    """What a node printed of itself; raises NixwulfError for a number that no machine has."""
+    if found := re.search(r"\d{40,}", text):
+        raise NixwulfError(
+            f"Node {node.node.name!r} gives a number of {len(found[0])} digits, so nothing that it "
+            f"says of itself is believed; look at it by 'ssh {node.node.ssh}'."
+        )
+    return text
 
 
 def run_all(
@@ -486,6 +496,13 @@ def pin(node: Node, folder: Path) -> dict[str, str]:
 
 def mismatch(node: Node, words: str) -> str | None:
     """What ssh's words mean when it refused a pinned key, or None."""
+    if node.host_key is None and _MISMATCH[0] in words:
+        named = re.search(r'-R "?([\w.:\[\]-]+)', words)
+        host = named[1] if named else node.ssh.rpartition("@")[2]
+        return (
+            "its host key changed. If it was installed anew, forget the old one by "
+            f"'ssh-keygen -R {shlex.quote(host)}'; else another machine answers for it"
+        )
     if node.host_key is None or not any(mark in words for mark in _MISMATCH):
         return None
     return (

@@ -199,7 +199,7 @@ def test_a_model_by_another_name_keeps_what_the_tool_calls_it(run):
         (LLAMA, ["--engine-version", "b1"], "--engine-version 'b1' contradicts the output, which"),
         (LLAMA, ["--fabric", "lan"], "--fabric 'lan' applies to none of the outputs: they are of "),
         (PING, ["--model", "tiny"], "--model 'tiny' applies to none of the outputs: they measure "),
-        (LLAMA, ["--tool", "iperf"], "--tool: unknown tool 'iperf'; known: compare_eth_vs_rdma, "),
+        (LLAMA, ["--tool", "iperf"], "--tool: unknown tool 'iperf'; did you mean 'iperf3'?"),
         (LLAMA, ["--tool", "iperf3"], "iperf3 printed no interval in any line"),
         (LLAMA, ["--platform", "lab"], "--platform was given 2 times for 1 node(s)."),
     ],

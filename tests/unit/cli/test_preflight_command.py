@@ -15,9 +15,15 @@ from nixwulf.plugins.gates import GateResult
         ((), "or bring a lab up by 'nixwulf lab up'"),
         (("--cluster", "nowhere"), "No clusters/nowhere.toml"),
         (("--cluster", "lab"), "No lab 'lab' is up"),
-        (("--cluster", "mini-3", "--waive", "mtu"), "--waive: unknown gate 'mtu'; known: clock"),
-        (("--cluster", "mini-3", "--gate", "mtu"), "--gate: unknown gate 'mtu'; known: clock"),
-        (("--cluster", "mini-3", "--node", "n9"), "No node 'n9' in 'mini-3'; it has: mini1,"),
+        (
+            ("--cluster", "mini-3", "--waive", "mtu"),
+            "--waive: unknown gate 'mtu'; did you mean 'path-mtu'?",
+        ),
+        (
+            ("--cluster", "mini-3", "--gate", "mtu"),
+            "--gate: unknown gate 'mtu'; did you mean 'path-mtu'?",
+        ),
+        (("--cluster", "mini-3", "--node", "n9"), "No node 'n9' in 'mini-3'; known: mini1,"),
     ],
 )
 @pytest.mark.usefixtures("runtime")

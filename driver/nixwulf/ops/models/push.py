@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.names import Refusal
-from nixwulf.core.text import GIB
+from nixwulf.core.text import GIB, did_you_mean
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
@@ -163,7 +163,7 @@ def _fabric(cluster: Cluster, members: Sequence[Node], name: str | None) -> Fabr
     """The fabric that reaches all, named or the fastest; None where no two nodes take part."""
     if name is not None and name not in cluster.fabrics:
         raise InputError(
-            f"--fabric: {cluster.name!r} has no {name!r}; it has: {', '.join(cluster.fabrics)}."
+            f"--fabric: {cluster.name!r} has no {name!r}; {did_you_mean(name, cluster.fabrics)}"
         )
     chosen = [cluster.fabrics[name]] if name else list(cluster.fabrics.values())
     on_it = [one for one in chosen if all(one.name in node.fabric_names for node in members)]

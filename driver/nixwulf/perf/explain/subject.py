@@ -12,7 +12,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
-from nixwulf.core.text import GIB, plural
+from nixwulf.core.text import GIB, did_you_mean, plural
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
@@ -222,7 +222,7 @@ def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[Platform
         document = facts_of(name)
         if document is None:
             raise InputError(
-                f"The platform {name!r} is not known: driver/nixwulf/data/platforms lacks it."
+                f"The platform {name!r} is not known; {did_you_mean(name, platform_names())}"
             )
         measured = {_BANDWIDTH: {"value": own[node]}} if own.get(node) else {}
         documents.append({**document, **measured})

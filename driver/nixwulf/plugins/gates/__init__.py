@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from nixwulf.core.errors import InputError
-from nixwulf.core.registry import discover
+from nixwulf.core.registry import choose, discover
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
@@ -171,10 +170,7 @@ def all_gates() -> dict[str, Gate]:
 
 def known_names(names: Iterable[str], option: str = "--waive") -> tuple[str, ...]:
     """Names of gates, each once and sorted; raises InputError for one that is no gate's."""
-    for name in names:
-        if name not in all_gates():
-            raise InputError(f"{option}: unknown gate {name!r}; known: {', '.join(all_gates())}.")
-    return tuple(sorted(set(names)))
+    return tuple(sorted({choose(all_gates(), name, "gate", option).name for name in names}))
 
 
 def context_of_run(run: Run, model: PlacedModel | None) -> GateContext:
