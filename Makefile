@@ -1,6 +1,7 @@
 PYTHON_FILES = driver examples tests tools
 
-# The VM tests where neither KVM nor a Nix cache is, and their results for docs/what-ran.md. T=sweep runs one of them,
+# The VM tests where neither KVM nor a Nix cache is, and their results for docs/what-ran.md. T=sweep runs one of them, STALE=1 those that
+# changed since they ran,
 # BOOT="../shared/nix-boot/boot --limit 60" gives them longer. Each takes 5 to 12 minutes there.
 BOOT = ../shared/nix-boot/boot
 
@@ -75,7 +76,7 @@ lock:
 
 boot: setup
 	@[ -x $(firstword $(BOOT)) ] || { echo "There is no $(firstword $(BOOT)) here; with KVM, run 'nix build .#checks.x86_64-linux.vm-NAME -L'."; exit 1; }
-	@.venv/bin/python tools/what_ran.py boot --with "$(BOOT)" $(T)
+	@.venv/bin/python tools/what_ran.py boot --with "$(BOOT)" $(if $(STALE),--stale) $(T)
 
 figures: setup
 	.venv/bin/python tools/figures.py

@@ -46,14 +46,11 @@ rec {
       p,
       q,
     }:
-    builtins.replaceStrings
-      [ "{problems}" "{n}" "{nb}" "{p}" "{q}" ]
-      (map toString [
-        1
-        n
-        nb
-        p
-        q
-      ])
-      (builtins.readFile ../driver/nixwulf/data/HPL.dat);
+    builtins.replaceStrings [ "{problems}" "{n}" "{nb}" "{p}" "{q}" ] (map toString [
+      1
+      n
+      nb
+      p
+      q
+    ]) (builtins.readFile ../driver/nixwulf/data/HPL.dat);
 }

@@ -37,7 +37,9 @@ let
     ) (lib.attrNames fabrics);
 
   nth = number: lib.optionalString (number > 1) "-${toString number}";
-  entryOf = fabric: other: number: if other == null then fabric else "${fabric}-${other}${nth number}";
+  entryOf =
+    fabric: other: number:
+    if other == null then fabric else "${fabric}-${other}${nth number}";
 
   nodeOf =
     document: values:
@@ -63,7 +65,9 @@ let
   schema = lib.importJSON ../driver/nixwulf/data/schemas/cluster.json;
   nodeSchema = schema.properties.nodes.items.properties;
   unfit =
-    what: { pattern, ... }: value:
+    what:
+    { pattern, ... }:
+    value:
     let
       bare = lib.removeSuffix "$" (lib.removePrefix "^" pattern);
     in
@@ -83,7 +87,9 @@ let
     ++
       optional (!port.end ? interface)
         "node '${node.name}' has no interface on the fabric '${port.fabric}'; add interface = \"...\" ('ip link' there)."
-    ++ concatMap (unfit (of "address") schema."$defs".ipv4) (optional (port.end ? address) port.end.address)
+    ++ concatMap (unfit (of "address") schema."$defs".ipv4) (
+      optional (port.end ? address) port.end.address
+    )
     ++ concatMap (fit "interface") (optional (port.end ? interface) port.end.interface)
     ++ concatMap (fit "rdma_device") (lib.toList (port.end.rdma_device or [ ]));
 
@@ -152,8 +158,7 @@ rec {
         ) cluster.nodes
       )
     )
-    ++ optional (lib.any (lib.hasInfix "PRIVATE KEY-----") cluster.sshKeys)
-      "deploy.ssh_keys has a private key, which would be readable by all on every node; put the line of its .pub file there."
+    ++ optional (lib.any (lib.hasInfix "PRIVATE KEY-----") cluster.sshKeys) "deploy.ssh_keys has a private key, which would be readable by all on every node; put the line of its .pub file there."
     ++ optional (
       cluster.document ? deploy && cluster.sshKeys == [ ]
     ) "deploy.ssh_keys is empty, so that nobody could log in; add your public key.";

@@ -3,15 +3,14 @@
 { fabric, transport }:
 let
   parts = fromTOML (builtins.readFile ../driver/nixwulf/data/nccl.toml);
-  fill =
-    builtins.replaceStrings
-      [ "{interface}" "{rdma_device}" "{gid_index}" "{link_prefix}" ]
-      (map toString [
-        fabric.interface
-        (lib.concatStringsSep "," (lib.sort lib.lessThan fabric.rdmaDevices))
-        fabric.gidIndex
-        fabric.prefixLength
-      ]);
+  fill = builtins.replaceStrings [ "{interface}" "{rdma_device}" "{gid_index}" "{link_prefix}" ] (
+    map toString [
+      fabric.interface
+      (lib.concatStringsSep "," (lib.sort lib.lessThan fabric.rdmaDevices))
+      fabric.gidIndex
+      fabric.prefixLength
+    ]
+  );
   overRdma =
     parts.rdma
     // lib.optionalAttrs (fabric.gidIndex != null) parts.gid

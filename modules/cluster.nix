@@ -96,61 +96,63 @@ in
       other end, and where a cable is several ports `FABRIC-NODE-2` and so on.
     '';
     type = types.attrsOf (
-      types.submodule ({ config, name, ... }: {
-        options = {
-          label = mkOption {
-            type = types.str;
-            internal = true;
-            default = name;
-            description = "What comes after a node's name in `/etc/hosts`.";
+      types.submodule (
+        { config, name, ... }: {
+          options = {
+            label = mkOption {
+              type = types.str;
+              internal = true;
+              default = name;
+              description = "What comes after a node's name in `/etc/hosts`.";
+            };
+            cable = mkOption {
+              type = types.nullOr types.str;
+              default = null;
+              description = "The node at the other end of the cable; null on a network.";
+            };
+            kind = mkOption {
+              type = types.enum kinds;
+              description = "What the fabric is made of.";
+            };
+            interface = mkOption {
+              type = types.str;
+              description = "Network interface.";
+            };
+            address = mkOption {
+              type = types.str;
+              description = "IPv4 address.";
+            };
+            prefixLength = mkOption {
+              type = types.ints.between 1 32;
+              description = "Length of the subnet's prefix.";
+            };
+            mtu = mkOption {
+              type = types.ints.between 576 65520;
+              description = "MTU in bytes.";
+            };
+            speedGbps = mkOption {
+              type = types.number;
+              description = "Nominal speed, Gbit/s.";
+            };
+            rdmaDevice = mkOption {
+              type = types.nullOr types.str;
+              default = null;
+              description = "RDMA device of the address, by its exact name.";
+            };
+            rdmaDevices = mkOption {
+              type = types.listOf types.str;
+              default = lib.optional (config.rdmaDevice != null) config.rdmaDevice;
+              defaultText = lib.literalMD "`rdmaDevice` alone";
+              description = "All RDMA devices of the interface, or of the cable's ports, which NCCL takes.";
+            };
+            gidIndex = mkOption {
+              type = types.nullOr types.ints.unsigned;
+              default = null;
+              description = "Index of the GID that RDMA uses.";
+            };
           };
-          cable = mkOption {
-            type = types.nullOr types.str;
-            default = null;
-            description = "The node at the other end of the cable; null on a network.";
-          };
-          kind = mkOption {
-            type = types.enum kinds;
-            description = "What the fabric is made of.";
-          };
-          interface = mkOption {
-            type = types.str;
-            description = "Network interface.";
-          };
-          address = mkOption {
-            type = types.str;
-            description = "IPv4 address.";
-          };
-          prefixLength = mkOption {
-            type = types.ints.between 1 32;
-            description = "Length of the subnet's prefix.";
-          };
-          mtu = mkOption {
-            type = types.ints.between 576 65520;
-            description = "MTU in bytes.";
-          };
-          speedGbps = mkOption {
-            type = types.number;
-            description = "Nominal speed, Gbit/s.";
-          };
-          rdmaDevice = mkOption {
-            type = types.nullOr types.str;
-            default = null;
-            description = "RDMA device of the address, by its exact name.";
-          };
-          rdmaDevices = mkOption {
-            type = types.listOf types.str;
-            default = lib.optional (config.rdmaDevice != null) config.rdmaDevice;
-            defaultText = lib.literalMD "`rdmaDevice` alone";
-            description = "All RDMA devices of the interface, or of the cable's ports, which NCCL takes.";
-          };
-          gidIndex = mkOption {
-            type = types.nullOr types.ints.unsigned;
-            default = null;
-            description = "Index of the GID that RDMA uses.";
-          };
-        };
-      })
+        }
+      )
     );
   };
 }

@@ -66,35 +66,38 @@ in
           description = "distributed-llama worker on the fabric '${cfg.fabric}'";
           # Mesa's shader cache: there is no home.
           environment = lib.mkIf gpu { XDG_CACHE_HOME = "/var/cache/distributed-llama"; };
-          serviceConfig = fabricService.hardening // fabricService.onlyPeers cfg.fabric [ ] // {
-            ExecStart = utils.escapeSystemdExecArgs (
-              [
-                (lib.getExe' cfg.package "dllama")
-                "worker"
-                "--host"
-                fabric.address
-                "--port"
-                (toString cfg.port)
-                "--nthreads"
-                # More end a worker: "This configuration supports max 1 threads".
-                (toString (if gpu then 1 else cfg.nThreads))
-              ]
-              ++ lib.optionals gpu [
-                "--gpu-index"
-                (toString cfg.gpuIndex)
-              ]
-            );
-            # It has no reason to end by itself, with whatever code.
-            Restart = "always";
-            CacheDirectory = lib.mkIf gpu "distributed-llama";
-            DeviceAllow = lib.optionals gpu fabricService.gpuDevices.vulkan;
-            SupplementaryGroups = lib.optionals gpu [
-              "render"
-              "video"
-            ];
-            # Vulkan's drivers compile shaders and map them executable; the CPU's code is ordinary.
-            MemoryDenyWriteExecute = !gpu;
-          };
+          serviceConfig =
+            fabricService.hardening
+            // fabricService.onlyPeers cfg.fabric [ ]
+            // {
+              ExecStart = utils.escapeSystemdExecArgs (
+                [
+                  (lib.getExe' cfg.package "dllama")
+                  "worker"
+                  "--host"
+                  fabric.address
+                  "--port"
+                  (toString cfg.port)
+                  "--nthreads"
+                  # More end a worker: "This configuration supports max 1 threads".
+                  (toString (if gpu then 1 else cfg.nThreads))
+                ]
+                ++ lib.optionals gpu [
+                  "--gpu-index"
+                  (toString cfg.gpuIndex)
+                ]
+              );
+              # It has no reason to end by itself, with whatever code.
+              Restart = "always";
+              CacheDirectory = lib.mkIf gpu "distributed-llama";
+              DeviceAllow = lib.optionals gpu fabricService.gpuDevices.vulkan;
+              SupplementaryGroups = lib.optionals gpu [
+                "render"
+                "video"
+              ];
+              # Vulkan's drivers compile shaders and map them executable; the CPU's code is ordinary.
+              MemoryDenyWriteExecute = !gpu;
+            };
         }
       ]
     );

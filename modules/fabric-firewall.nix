@@ -29,16 +29,23 @@ let
       lib.concatLists (
         lib.mapAttrsToList (
           name: open:
-          lib.concatMap (
-            protocol:
-            lib.optional (open.${protocol} != [ ] && peers name != [ ]) (
-              render fabrics.${name}.interface (peers name) protocol (lib.unique open.${protocol})
+          lib.concatMap
+            (
+              protocol:
+              lib.optional (open.${protocol} != [ ] && peers name != [ ]) (
+                render fabrics.${name}.interface (peers name) protocol (lib.unique open.${protocol})
+              )
             )
-          ) [ "tcp" "udp" ]
+            [
+              "tcp"
+              "udp"
+            ]
         ) opened
       )
     );
-  range = dash: port: if lib.isInt port then toString port else "${toString port.from}${dash}${toString port.to}";
+  range =
+    dash: port:
+    if lib.isInt port then toString port else "${toString port.from}${dash}${toString port.to}";
 in
 {
   imports = [ ./cluster.nix ];
@@ -72,7 +79,9 @@ in
     extraInputRules = mkIf nftables.enable (
       lines (
         interface: sources: protocol: open:
-        ''iifname "${interface}" ip saddr { ${lib.concatStringsSep ", " sources} } ${protocol} dport { ${lib.concatMapStringsSep ", " (range "-") open} } accept''
+        ''iifname "${interface}" ip saddr { ${lib.concatStringsSep ", " sources} } ${protocol} dport { ${
+          lib.concatMapStringsSep ", " (range "-") open
+        } } accept''
       )
     );
   };

@@ -47,7 +47,9 @@ in
       content = ''
         chain dhcpv6 {
           type filter hook input priority filter - 1;
-          iifname { ${lib.concatMapStringsSep ", " (interface: ''"${interface}"'') interfaces} } udp dport 546 drop
+          iifname { ${
+            lib.concatMapStringsSep ", " (interface: ''"${interface}"'') interfaces
+          } } udp dport 546 drop
         }
       '';
     };

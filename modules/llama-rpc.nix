@@ -131,39 +131,42 @@ let
         }
         // lib.optionalAttrs (fabric.gidIndex != null) { GGML_RDMA_GID = toString fabric.gidIndex; }
         // instance.environment;
-        serviceConfig = fabricService.hardening // fabricService.onlyPeers instance.fabric [ ] // {
-          ExecStart = utils.escapeSystemdExecArgs (
-            [
-              # nixpkgs' name of it, which the flake's variants have too; upstream's is ggml-rpc-server.
-              (lib.getExe' instance.package "llama-rpc-server")
-              "--host"
-              fabric.address
-              "--port"
-              (toString instance.port)
-            ]
-            ++ lib.optionals (instance.device != null) [
-              "--device"
-              instance.device
-            ]
-            ++ lib.optionals (instance.threads != null) [
-              "--threads"
-              (toString instance.threads)
-            ]
-            ++ lib.optional instance.cache "--cache"
-          );
-          # It also exits with 0 when it could not bind its address (tools/rpc/rpc-server.cpp ends in `return 0`).
-          Restart = "always";
-          CacheDirectory = folder;
-          DeviceAllow = fabricService.gpuDevices.${instance.backend} ++ fabricService.rdmaDevices fabric;
-          SupplementaryGroups = lib.optionals gpu [
-            "render"
-            "video"
-          ];
-          # GPU runtimes compile kernels and map them executable; the CPU backend is ordinary code.
-          MemoryDenyWriteExecute = !gpu;
-          # ROCm and CUDA read /proc/meminfo, the CPU's backend its own process only.
-          ProcSubset = if gpu then "all" else "pid";
-        };
+        serviceConfig =
+          fabricService.hardening
+          // fabricService.onlyPeers instance.fabric [ ]
+          // {
+            ExecStart = utils.escapeSystemdExecArgs (
+              [
+                # nixpkgs' name of it, which the flake's variants have too; upstream's is ggml-rpc-server.
+                (lib.getExe' instance.package "llama-rpc-server")
+                "--host"
+                fabric.address
+                "--port"
+                (toString instance.port)
+              ]
+              ++ lib.optionals (instance.device != null) [
+                "--device"
+                instance.device
+              ]
+              ++ lib.optionals (instance.threads != null) [
+                "--threads"
+                (toString instance.threads)
+              ]
+              ++ lib.optional instance.cache "--cache"
+            );
+            # It also exits with 0 when it could not bind its address (tools/rpc/rpc-server.cpp ends in `return 0`).
+            Restart = "always";
+            CacheDirectory = folder;
+            DeviceAllow = fabricService.gpuDevices.${instance.backend} ++ fabricService.rdmaDevices fabric;
+            SupplementaryGroups = lib.optionals gpu [
+              "render"
+              "video"
+            ];
+            # GPU runtimes compile kernels and map them executable; the CPU backend is ordinary code.
+            MemoryDenyWriteExecute = !gpu;
+            # ROCm and CUDA read /proc/meminfo, the CPU's backend its own process only.
+            ProcSubset = if gpu then "all" else "pid";
+          };
       }
     ];
 in

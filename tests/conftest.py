@@ -17,6 +17,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A developer's own cluster is none that a test may reach.
+os.environ.pop("NIXWULF_CLUSTER", None)
+
 # What all tests of a folder or file need, by its path below this one.
 MARKS = {
     "containers": "slow",

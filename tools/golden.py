@@ -226,7 +226,7 @@ def runs(golden: Golden) -> None:
         golden.call(f"explain/published-{form}", "explain", published, "--format", form)
     golden.call("publish/refused", "publish", before, "--out", golden.scratch / "results")
     publish = ("publish", before, "--out", golden.scratch / "results", "--lab")
-    golden.call("publish/printed", *publish, "--scrub", "thunderbolt")
+    golden.call("publish/printed", *publish, "--hide", "thunderbolt")
     golden.keep_folder("publish/files", golden.scratch / "results")
 
 

@@ -2,7 +2,8 @@
 
 Usage: .venv/bin/python tools/what_ran.py COMMAND
 
-boot [TEST...]             run VM tests by the harness, and record them; without a name, all
+boot [--stale] [TEST...]   run VM tests by the harness, and record them; without a name, all, or
+                           those whose files have changed since they passed, or that never did
 record LOG...              record logs of the harness
 evaluate                   run 'nix flake check --no-build --all-systems', and record it
 build ATTRIBUTE...         run 'nix build .#ATTRIBUTE', and record it
@@ -15,14 +16,18 @@ flake with changes that are not committed.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import shlex
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,7 +68,8 @@ class Result:
     """How one thing of the flake was built or booted.
 
     what: a VM test, a node or a package, by its name in the flake; stage: built, or booted, which
-    includes it; packages: whose, Debian's (QEMU without KVM) or Nix's (KVM).
+    includes it; packages: whose, Debian's (QEMU without KVM) or Nix's (KVM); inputs: Tree.inputs of
+    that commit.
     """
 
     what: str
@@ -74,6 +80,7 @@ class Result:
     date: str
     commit: str
     subtests: tuple[Subtest, ...] = ()
+    inputs: str = ""
 
 
 def parse(log: str, date: str, commit: str) -> Result:
@@ -117,9 +124,34 @@ def record(result: Result) -> None:
     missing = tree.added_subtests(asdict(result))
     if result.passed and missing:
         raise InputError(f"{result.what!r} passed without its subtest {min(missing)!r}.")
+    with tree_of(result.commit) as root:
+        result = replace(result, inputs=replace(tree, root=root).inputs(result.what))
     name = f"{result.what}-{result.stage}-{result.packages}.json"
     write_json(RESULTS / name, asdict(result))
     print(f"{result.what}: {result.stage if result.passed else 'FAILED'}, recorded.")
+
+
+@contextmanager
+def tree_of(commit: str) -> Iterator[Path]:
+    """A folder with the flake of a commit; raises InputError for one that is not here."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", commit], check=False, capture_output=True)
+        if archive.returncode != 0:
+            raise InputError(f"There is no commit {commit!r} here: 'git fetch --unshallow'.")
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="data")
+        yield Path(folder)
+
+
+def stale() -> list[str]:
+    """The VM tests that have no result of their present files in which they passed."""
+    tree = Tree.read()
+    fresh = {
+        result["what"]
+        for result in tree.results()
+        if result["stage"] == "booted" and result["passed"] and not tree.is_stale(result)
+    }
+    return [test.removeprefix("vm-") for test in tree.covers if test not in fresh]
 
 
 def committed() -> str:
@@ -222,6 +254,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     booting = commands.add_parser("boot", help="run VM tests and record them")
     booting.add_argument("--with", dest="harness", default=HARNESS, help=f"default: {HARNESS}")
+    booting.add_argument(
+        "--stale", action="store_true", help="those that are stale or never passed"
+    )
     booting.add_argument("tests", nargs="*", metavar="TEST", help="without 'vm-'; default: all")
     recording = commands.add_parser("record", help="record logs of the harness")
     recording.add_argument("--commit", default="", help="what was run; default: this commit")
@@ -233,7 +268,11 @@ def main() -> int:
     arguments = parser.parse_args()
     failed = 0
     if arguments.command == "boot":
-        failed = boot(arguments.tests, arguments.harness)
+        tests = stale() if arguments.stale else arguments.tests
+        if not tests and arguments.stale:
+            print("No VM test is stale.")
+            return 0
+        failed = boot(tests, arguments.harness)
     elif arguments.command == "record":
         failed = record_logs(arguments.logs, arguments.commit)
     elif arguments.command == "evaluate":

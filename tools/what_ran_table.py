@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,16 @@ COLUMNS = (
 # By the folder in a row's name: the list in the evaluation that has its things.
 EVALUATED = {"platforms": "platforms", "installers": "packages", "modules": "modules", "": "tests"}
 NOTHING = "-"
+# What every VM test is made of, beside its own file, what it covers and the machines that it names.
+EVERY_TEST = ("default.nix", "prelude.py")
+# By a word after 'nixwulf' in a test: what of the driver runs then.
+DRIVER = {
+    "bench": ("nodes", "plugins", "sweep"),
+    "deploy": ("nodes", "ops/deploy"),
+    "nodes": ("nodes", "ops/recover"),
+    "preflight": ("nodes", "ops/preflight.py", "plugins/gates"),
+    "update": ("nodes", "ops/deploy"),
+}
 Result = Mapping[str, Any]
 
 
@@ -97,14 +108,55 @@ class Tree:
                 found.append(result)
         return found
 
-    def subtests_of(self, test: str) -> set[str]:
-        """The subtests in a VM test's own files, as far as their names are written out."""
+    def inputs(self, what: str) -> str:
+        """A hash of the files that decide how a VM test goes; empty for what is none.
+
+        They are its own, what all tests have, the machines that it names, the modules, platforms
+        and installers that it covers, and what of the driver it runs.
+        """
+        if what not in self.covers:
+            return ""
+        folder = self.root / "nixos/tests"
+        files = self._own_files(what)
+        for _ in range(2):  # a machine may be made of another
+            text = self._text(files)
+            files += [path for path in (folder / "machines").glob("*") if path.stem in text]
+        for name in self.covers[what]:
+            files += [self.root / "nixos" / name, self.root / name, self.root / f"{name}.nix"]
+        for command in {*re.findall(r"nixwulf (\w+)", text)} & DRIVER.keys():
+            files += [self.root / "driver/nixwulf" / part for part in DRIVER[command]]
+        files += [folder / name for name in EVERY_TEST]
+        found = {
+            inner
+            for path in files
+            for inner in (path.rglob("*") if path.is_dir() else (path,))
+            if inner.is_file() and "__pycache__" not in inner.parts
+        }
+        digest = hashlib.sha256()
+        for path in sorted(found):
+            one = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{path.relative_to(self.root)} {one}\n".encode())
+        return digest.hexdigest()[:12]
+
+    def is_stale(self, result: Result) -> bool:
+        """Whether what decides how a VM test goes is another than when it ran."""
+        return self.inputs(result["what"]) != result.get("inputs", "")
+
+    def _own_files(self, test: str) -> list[Path]:
         folder, name = self.root / "nixos/tests", test.removeprefix("vm-")
         files = [folder / f"{name}.nix", *sorted((folder / name).glob("*"))]
         for platform in self.platforms:
             if name.endswith(f"-{platform}"):
                 files.append(folder / "per-platform" / f"{name.removesuffix(f'-{platform}')}.nix")
-        text = "".join(read_text(path) for path in files if path.is_file())
+        return files
+
+    @staticmethod
+    def _text(files: Sequence[Path]) -> str:
+        return "".join(read_text(path) for path in files if path.is_file())
+
+    def subtests_of(self, test: str) -> set[str]:
+        """The subtests in a VM test's own files, as far as their names are written out."""
+        text = self._text(self._own_files(test))
         return {name for name in re.findall(r'subtest\(\s*"([^"]*)"', text) if "${" not in name}
 
     def added_subtests(self, result: Result) -> set[str]:
@@ -164,6 +216,7 @@ def _booted(results: Sequence[Result], row: str, tree: Tree) -> str:
         # A test ends at its first failure, so there what it has not shown may be older.
         if added and result["passed"]:
             outcome += f" before {len(added)} of its subtests were written"
+        outcome += ", stale" if tree.is_stale(result) else ""
         if row != result["what"]:
             cells.append(result["what"] if outcome == "passed" else f"{result['what']} {outcome}")
             continue

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from nixwulf.results.store import Paths
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def load(paths: Paths) -> pd.DataFrame:

@@ -54,18 +54,24 @@ let
         }
       ];
     }).config.systemd.units;
-  services = lib.genAttrs' [
-    "distributed-llama"
-    "exo"
-    "llama-rpc-cpu"
-    "llama-rpc-rocm"
-    "llama-rpc-vulkan"
-    "opensm"
-    "power-meter"
-    "vllm"
-  ] (name: lib.nameValuePair "service-units/${name}.service" {
-    text = lib.unsafeDiscardStringContext serving."${name}.service".text;
-  });
+  services =
+    lib.genAttrs'
+      [
+        "distributed-llama"
+        "exo"
+        "llama-rpc-cpu"
+        "llama-rpc-rocm"
+        "llama-rpc-vulkan"
+        "opensm"
+        "power-meter"
+        "vllm"
+      ]
+      (
+        name:
+        lib.nameValuePair "service-units/${name}.service" {
+          text = lib.unsafeDiscardStringContext serving."${name}.service".text;
+        }
+      );
 in
 {
   nodes = {

@@ -35,16 +35,14 @@ let
   # A test's networks are /24.
   subnetOf = address: lib.concatStringsSep "." (lib.take 3 (lib.splitString "." address)) + ".0/24";
 
-  fabricText =
-    name: fabric:
-    ''
+  fabricText = name: fabric: ''
 
-      [fabrics.${name}]
-      kind = "${fabric.kind}"
-      speed_gbps = ${toString fabric.speedGbps}
-      mtu = ${toString fabric.mtu}
-      subnet = "${subnetOf fabric.address}"
-    '';
+    [fabrics.${name}]
+    kind = "${fabric.kind}"
+    speed_gbps = ${toString fabric.speedGbps}
+    mtu = ${toString fabric.mtu}
+    subnet = "${subnetOf fabric.address}"
+  '';
 
   placeText =
     name: fabric:
@@ -102,12 +100,31 @@ let
     };
 
   installed = import ./machines/installed.nix { inherit lib pkgs nixwulf; };
-  updates = import ./machines/updates.nix { inherit desk installed lib pkgs; };
+  updates = import ./machines/updates.nix {
+    inherit
+      desk
+      installed
+      lib
+      pkgs
+      ;
+  };
   knocks = ./machines/knocks.nix;
 
   # First and last of each range, as Python reads it.
   ports = import ../../lib/ports.nix { inherit lib; };
-  rangesOf = map (port: if lib.isInt port then [ port port ] else [ port.from port.to ]);
+  rangesOf = map (
+    port:
+    if lib.isInt port then
+      [
+        port
+        port
+      ]
+    else
+      [
+        port.from
+        port.to
+      ]
+  );
   enginePorts = {
     tcp = rangesOf (lib.attrValues ports.tcp ++ lib.attrValues ports.ranges);
     udp = rangesOf (lib.attrValues ports.udp);

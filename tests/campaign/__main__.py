@@ -3,6 +3,7 @@
     python tests/campaign                a sample of each, at most 5 minutes
     python tests/campaign all            all of it: hours
     python tests/campaign faults --only 'TERM*' --workers 3
+    python tests/campaign faults --kind 'hostile *'
 
 A summary goes to the file that --out names, JSON. Fault trials and the soak need root, for labs.
 """
@@ -136,11 +137,13 @@ def soak(minutes: float) -> dict[str, Any]:
 
 def main() -> int:
     """Run the parts; 1 where something was not as promised."""
+    from trial import KINDS
     from trials import TRIALS
 
     parser = argparse.ArgumentParser(description="Run the campaign.")
     parser.add_argument("parts", nargs="*", default=["sample"], choices=["sample", "all", *PARTS])
     parser.add_argument("--only", default="*", help="fault trials whose names match")
+    parser.add_argument("--kind", default="*", help="and whose kinds match")
     parser.add_argument("--inputs", type=int, default=_ALL_INPUTS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -154,7 +157,12 @@ def main() -> int:
     chosen = parser.parse_args()
     sample = "sample" in chosen.parts
     parts = PARTS[:3] if sample else PARTS if "all" in chosen.parts else chosen.parts
-    names = [trial.name for trial in TRIALS if fnmatch.fnmatchcase(trial.name, chosen.only)]
+    names = [
+        trial.name
+        for trial in TRIALS
+        if fnmatch.fnmatchcase(trial.name, chosen.only)
+        and fnmatch.fnmatchcase(KINDS[trial.fault], chosen.kind)
+    ]
     result: dict[str, Any] = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "commit": _commit()}
     began, broken = time.monotonic(), 0
     if "fuzz" in parts:

@@ -14,7 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from limits import few_threads, limited, odd_runtime, odd_variable  # noqa: F401
+from outside import hostile_endpoint, hostile_hub, hostile_meter, hostile_peer  # noqa: F401
 from stage import HERE, Missed, Stage, descendants, inside, node, on_node
+from strangers import recipe, resealed, stranger, unfinished  # noqa: F401
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes import lab

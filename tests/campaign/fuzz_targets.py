@@ -38,6 +38,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fuzz_runs
 import yaml
 from fuzz_running import REACHED, ROOT, command, count, file_for, isolate, on_a_node
 from fuzz_values import NUMBERS, TEXTS, alike, changed, damaged, toml
@@ -349,6 +350,7 @@ TARGETS = (
     ),
     Target("record-raw", _make_raw_record, _run_record),
     Target("record-valid", _make_valid_record, _run_record),
+    Target("run-sealed", fuzz_runs.make, fuzz_runs.run),
     Target(
         "import",
         _make_output,

@@ -73,15 +73,15 @@ def changed(rng: random.Random, document: Any) -> Any:
     """The document with some of its places removed, exchanged or given another value."""
     copy = json.loads(json.dumps(document))
     for _ in range(rng.choice((1, 1, 2, 4))):
-        places = list(_places(copy))
-        if not places:
+        found = list(places(copy))
+        if not found:
             return value(rng)
-        branch, key = rng.choice(places)
+        branch, key = rng.choice(found)
         what = rng.randrange(5)
         if what == 0:
             del branch[key]
         elif what == 1:
-            other, place = rng.choice(places)
+            other, place = rng.choice(found)
             branch[key] = json.loads(json.dumps(other[place]))
         elif what == 2 and isinstance(branch, dict):
             branch[str(rng.choice(TEXTS))] = branch.pop(key)
@@ -93,8 +93,8 @@ def changed(rng: random.Random, document: Any) -> Any:
 def alike(rng: random.Random, document: Any) -> Any:
     """The document with texts and numbers in the place of texts and numbers: most stay valid."""
     copy = json.loads(json.dumps(document))
-    places = [(b, k) for b, k in _places(copy) if isinstance(b[k], str | int | float)]
-    for branch, key in rng.sample(places, min(len(places), rng.choice((1, 2, 4)))):
+    found = [(b, k) for b, k in places(copy) if isinstance(b[k], str | int | float)]
+    for branch, key in rng.sample(found, min(len(found), rng.choice((1, 2, 4)))):
         old = branch[key]
         if isinstance(old, bool):
             branch[key] = not old
@@ -106,11 +106,12 @@ def alike(rng: random.Random, document: Any) -> Any:
     return copy
 
 
-def _places(tree: Any) -> Any:
+def places(tree: Any) -> Any:
+    """Every place of a document: what it is in, and its key there."""
     keys = tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
     for key in list(keys):
         yield tree, key
-        yield from _places(tree[key])
+        yield from places(tree[key])
 
 
 def damaged(rng: random.Random, content: bytes) -> bytes:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trial import Trial
+from stage import MUCH
+from trial import OUTSIDE, Trial
 
 SLACK_S = 10.0
 MOST_MEMORY = 300 << 20
 _TRACE = "Traceback (most recent call last)"
+# What the driver says where it did not think of something: no sentence for who asked a server.
+_UNFORESEEN = "The driver cannot go on with what it met"
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,17 @@ def _of_the_end(trial: Trial, seen: Seen) -> list[str]:
     found = []
     if _TRACE in seen.output:
         found.append(f"a traceback: {seen.output.strip().splitlines()[-1][:150]}")
-    if seen.code is None:
+    if seen.code is None and seen.memory < MUCH:
         found.append(f"no end {trial.limit_s + SLACK_S:g} s after the fault")
-    elif seen.code not in trial.codes:
+    elif seen.code is not None and seen.code not in trial.codes:
         found.append(f"exit {seen.code}")
     if seen.code and seen.code > 0 and not seen.output.strip() and trial.fault != "redirect":
         found.append(f"exit {seen.code} without a sentence")
     if seen.code == 0 and set(seen.outcomes) - {"ok", ""}:
         found.append(f"exit 0, and records say {', '.join(seen.outcomes)}")
+    reasons = [one["failure"]["reason"] for one in seen.records if one and "failure" in one]
+    if trial.fault in OUTSIDE and _UNFORESEEN in "".join([seen.output, *reasons]):
+        found.append("; ".join(one[:150] for one in reasons) or "it had no sentence for it")
     if seen.memory > MOST_MEMORY:
         found.append(f"{seen.memory >> 20} MiB of memory")
     return found

@@ -62,8 +62,17 @@ FIELDS: tuple[tuple[str | int, ...], ...] = (
 def texts(seed: int = 1) -> list[tuple[str, tuple[str, ...]]]:
     """Each text, with what of it may not be left."""
     rng = random.Random(seed)  # noqa: S311 - the same texts for the same seed
-    groups = tomllib.loads(Path(__file__).with_name("planted.toml").read_text("utf-8"))
-    return [_filled(rng, text, tuple(p)) for each in groups.values() for text, p in each.items()]
+    groups = [each for name, each in _groups().items() if name != "stay"]
+    return [_filled(rng, text, tuple(p)) for each in groups for text, p in each.items()]
+
+
+def public() -> list[str]:
+    """Texts like private ones that readers need."""
+    return _groups()["stay"]["texts"]
+
+
+def _groups() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("planted.toml").read_text("utf-8"))
 
 
 def _filled(rng: random.Random, text: str, private: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

@@ -13,7 +13,8 @@ import tempfile
 import threading
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +39,10 @@ mtu = 1500
 subnet = "10.91.0.0/24"
 shape = { rate_gbps = 5 }
 """
+ADDRESSES = {"n1": "10.91.0.11", "n2": "10.91.0.12"}
+"""Of the nodes on the cable."""
+MUCH = 1 << 30
+_LOOK_S = 0.2
 
 
 def alone() -> None:
@@ -122,7 +127,12 @@ def on_node(name: str, script: str, *arguments: str) -> None:
 
 @dataclass
 class Stage:
-    """The folder of a trial and what is started in it. argv: before the driver's own words."""
+    """The folder of a trial and what is started in it.
+
+    prefix: before the driver's own words. servers: what the driver meets outside, and proofs: what
+    must be so of that when it has ended, a problem each; must_ask: whether the driver has to come
+    to them; closing: what is undone then.
+    """
 
     case: str
     folder: Path = field(
@@ -133,6 +143,12 @@ class Stage:
     process: subprocess.Popen[bytes] | None = None
     most_memory: int = 0
     clock: Clock = field(default_factory=lambda: Clock(below))
+    code: int | None = None
+    looked: float = 0.0
+    must_ask: bool = True
+    servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    proofs: list[Callable[[], list[str]]] = field(default_factory=list)
+    closing: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         for name in ("tmp", "run", "bin", "disk"):
@@ -189,8 +205,38 @@ class Stage:
         """The driver's exit code; None when it still runs at the deadline, by the stage's clock."""
         while not self.ended() and self.clock.now() < deadline:
             time.sleep(0.02)
+            if self.servers and self._memory() > MUCH:
+                break  # others use this machine too
         assert self.process is not None
-        return self.process.returncode
+        self.code = self.process.returncode
+        return self.code
+
+    def _memory(self) -> int:
+        """What the largest process of the driver, or of it on a node, has now."""
+        if time.monotonic() - self.looked < _LOOK_S:
+            return self.most_memory
+        self.looked, most = time.monotonic(), 0
+        for process in below() - {server.pid for server in self.servers}:
+            with suppress(OSError, ValueError):
+                pages = int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1])
+                most = max(most, pages * resource.getpagesize())
+        self.most_memory = max(self.most_memory, most)
+        return self.most_memory
+
+    def kill(self) -> None:
+        """End the driver."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def outside(self) -> list[str]:
+        """What the driver did outside that it must not; then all that was there is ended."""
+        found = [problem for proof in self.proofs for problem in proof()]
+        for server in self.servers:
+            server.kill()
+            server.wait()
+        self.closing.close()
+        return found
 
     def read(self, *arguments: str, limit_s: float = 60) -> tuple[int | None, str]:
         """Another command of the driver on what is there: its exit code and its output.

@@ -24,6 +24,22 @@ CASES = {
         },
         "samples": 5,
     },
+    "served": {
+        "models": {"it": {"served": "mine"}},
+        "matrix": {
+            "engine": ["endpoint"],
+            "benchmark": ["serve"],
+            "model": ["it"],
+            "nodes": [1],
+            "parallelism": ["single"],
+            "parameters": {
+                "url": ["http://127.0.0.1:18080"],
+                "n_prompt": [16],
+                "n_gen": [16],
+                "requests": [2],
+            },
+        },
+    },
     # The fault is in the first; the second shows that the sweep goes on.
     "two": {"matrix": {"benchmark": ["iperf3"], "parameters": {"seconds": [3, 1]}}},
     "two-tiny": {
@@ -46,6 +62,21 @@ ANY = OK | BROKEN | REFUSED | UNPROVED
 NONE: frozenset[str] = frozenset()
 
 
+# The same of what is outside of the driver, its nodes and its files.
+OUTSIDE = {
+    "hostile_endpoint": "hostile endpoint",
+    "hostile_hub": "hostile hub",
+    "hostile_meter": "hostile meter",
+    "hostile_peer": "hostile peer",
+    "stranger": "stranger's folder",
+    "unfinished": "stranger's folder",
+    "resealed": "stranger's folder",
+    "recipe": "stranger's folder",
+    "few_threads": "threads and limits",
+    "limited": "threads and limits",
+    "odd_variable": "threads and limits",
+    "odd_runtime": "threads and limits",
+}
 # What the functions of faults.py do, for a table.
 KINDS = {
     "signal_driver": "driver interrupted or killed",
@@ -72,6 +103,7 @@ KINDS = {
     "signal_masters": "shared connections killed or stopped",
     "lab_down": "lab killed or stopped",
     "references": "record or plan damaged",
+    **OUTSIDE,
 }
 
 
@@ -84,6 +116,7 @@ class Trial:
     the first run's record; NONE: there is none. second: of the second, NONE for a case of one run.
     codes: exit codes. limit_s: from the fault to the driver's end,
     less the ten seconds that a run may take besides. resumed: the run is gone on with to its end.
+    command: of the driver, in the place of a run of the case.
     """
 
     name: str
@@ -98,3 +131,4 @@ class Trial:
     environment: dict[str, str] = field(default_factory=dict)
     resumed: bool = False
     second: frozenset[str] = NONE
+    command: tuple[str, ...] = ()

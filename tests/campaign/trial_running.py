@@ -91,12 +91,17 @@ def _fault_in_run(stage: Stage, trial: Trial) -> tuple[float, list[str], Seen]:
     seconds = max(0.0, stage.clock.now() - struck)
     if trial.fault == "damage" and not (stage.folder / "damaged").exists():
         raise Missed("the program was never run")
+    if stage.servers and code is None:
+        stage.kill()
+    outside = stage.outside()
+    if stage.servers and stage.must_ask and not (stage.folder / "asked").read_bytes():
+        raise Missed(f"nobody asked the server: {_sentence(stage)}")
     try:
         seen = Seen(code, stage.output(), stage.most_memory, stage.records())
     except ValueError as error:
         seen = Seen(code, stage.output(), stage.most_memory, [])
         return seconds, [f"a record or the plan is no JSON: {error}"], seen
-    return seconds, problems(trial, seen), seen
+    return seconds, problems(trial, seen) + outside, seen
 
 
 def run(trial: Trial) -> dict[str, Any]:
@@ -111,7 +116,7 @@ def run(trial: Trial) -> dict[str, Any]:
     found = ["it was broken off"]
     try:
         _prepare(stage, trial)
-        stage.start()
+        stage.start(*trial.command)
         if trial.at == "after":
             seconds, found = _damage_after(stage, trial)
         else:

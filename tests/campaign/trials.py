@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from damage import ANSWERS, ENDS, SERVER_ENDS, WHOLE
+from outside_trials import OUTSIDE_TRIALS
 from sweep_trials import SWEEP_TRIALS
 from trial import ANY, BROKEN, OK, REFUSED, UNPROVED, WALL_S, Trial
 
@@ -300,4 +301,5 @@ TRIALS = (
     *_surroundings(),
     *_folders(),
     *SWEEP_TRIALS,
+    *OUTSIDE_TRIALS,
 )

@@ -205,6 +205,11 @@ def test_a_key_is_taken_from_the_drivers_environment_and_is_in_nothing_that_is_k
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) > 2
     assert not [path for path in kept if KEY.encode() in path.read_bytes()]
+    assert "clear" not in str(record.get("warnings"))
+    far = f"http://{next(iter(cluster.nodes[0].all_ends)).address}:{LOCKED}"
+    assert f"{far!r} crosses the network in clear" in str(
+        run(plan_for(cluster, **locked | {"url": far}))["warnings"]
+    )
 
 
 def test_a_server_that_stands_still_in_a_stream_is_a_hang_and_goes_on_afterwards(

@@ -19,6 +19,7 @@ from typing import Any
 
 MODEL = "mine"
 _GAP_S = 0.005
+_TEXT = (" the", " quick", " brown", " fox", " jumps", " over", " a", " lazy", " dog", " and")
 _BLANKS = bytes(1 << 28)
 
 
@@ -71,6 +72,11 @@ def _token(word: str = " a") -> bytes:
     return _event({"model": MODEL, "choices": [{"text": word, "finish_reason": None}]})
 
 
+def _words(count: int) -> Iterator[str]:
+    """A text that is none of one word over and over, which no run takes for a model's."""
+    return itertools.islice(itertools.cycle(_TEXT), count)
+
+
 def honest(
     asked: Asked,
     usage: Callable[[dict[str, Any]], Any] = lambda own: own,
@@ -86,13 +92,13 @@ def honest(
     counts = {"prompt_tokens": asked.words, "completion_tokens": asked.most}
     counts["total_tokens"] = sum(counts.values())
     if not asked.streams:
-        text = " a" * asked.most
+        text = "".join(_words(asked.most))
         choice = {"text": text, "message": {"content": text}, "finish_reason": "length"}
         yield _json({"model": MODEL, "choices": [choice], "usage": usage(counts)})
         return
     yield _head(kind="text/event-stream")
-    for _ in range(asked.most):
-        yield _token()
+    for word in _words(asked.most):
+        yield _token(word)
         yield _GAP_S
     yield _event({"choices": [{"text": "", "finish_reason": "length"}]})
     last = {"choices": [], "usage": usage(counts)}

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import FilePath, allow, allow_commands, fail_below, json_format
-from nixwulf.cli.run_folder import check_new, own_folder
-from nixwulf.core.errors import (
-    EXIT_GATE,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_RUN_FAILED,
-    InputError,
-    NixwulfError,
-)
+from nixwulf.cli.options import SWEEP, ClusterOption, fail_below, json_format, running
+from nixwulf.cli.run_folder import check_new, new_folder, run
+from nixwulf.core.errors import EXIT_GATE, EXIT_OK, EXIT_RUN_FAILED, InputError, NixwulfError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,30 +25,23 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sweep", required=False)
-@click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
-@click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")
+@click.argument("sweep", required=False, type=SWEEP)
+@click.option("--cluster", cls=ClusterOption, help="The cluster to run on (default: the lab).")
 @click.option(
     "--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'."
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
 @json_format("Of a dry run's plan: JSON has every point that is left out.")
-@click.option("--resume", type=FilePath(), help="Run what is missing in this folder.")
-@allow_commands
-@allow
-@click.option(
-    "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
-)
+@running
 @click.option(
     "--baseline",
     metavar="DIR|QUERY",
     help="End with a comparison: with this run folder, or of the sweep's other cases with these.",
 )
-@click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
 @fail_below("Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.")
 @click.pass_context
 def bench(
     ctx: click.Context,
+    /,
     sweep: str | None,
     cluster: str | None,
     out: Path | None,
@@ -65,12 +50,10 @@ def bench(
     form: str,
     resume: Path | None,
     allow_commands: bool,
-    allow_secrets: tuple[str, ...],
-    allow_url: tuple[str, ...],
     waive: tuple[str, ...],
     baseline: str | None,
-    fetch: bool,
     limit: float | None,
+    **running: Any,
 ) -> None:
     """Run a sweep on a cluster, or on the lab, and report on it.
 
@@ -89,11 +72,9 @@ def bench(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.plugins.meters import complaints
     from nixwulf.report import load
-    from nixwulf.sweep import consent
-    from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming
-    from nixwulf.sweep.progress import make_progress
+    from nixwulf.sweep.plan import make_plan, plan_to_resume
     from nixwulf.sweep.render import print_plan
-    from nixwulf.sweep.session import builds, record_path, run_plan
+    from nixwulf.sweep.session import builds
 
     _require_companions(ctx.params)
     named = None
@@ -105,33 +86,18 @@ def bench(
         folder = resume or Path()
         plan = plan_to_resume(folder, named, allow_commands=allow_commands)
     else:
-        started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        folder = out or Path("runs") / f"{started}-{named.sweep.name}-{named.cluster.name}"
+        folder = out or new_folder(named.sweep.name, named.cluster)
         plan = named
         check_new(folder)
     compared = None if baseline is None else _baseline(baseline, plan)
     if dry_run:
         click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
-    allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
-    consent.require(plan, allowed, own_cluster=named is not None)
-    for url in consent.in_clear(plan):
-        click.echo(consent.warning(url), err=True)
     for sentence in complaints(plan.cluster.nodes):
         click.echo(sentence, err=True)
-    try:
-        with own_folder(folder, plan if resume is None else None), make_progress() as progress:
-            beside = partial(_show_while_building, progress) if builds(plan) else load
-            stopped = run_plan(plan, folder, progress, beside, fetch=fetch)
-    except KeyboardInterrupt:
-        done = sum(record_path(folder, *run).exists() for run in plan.runs())
-        planned = plan.sweep.repetitions * len(plan.cases)
-        click.echo(
-            f"Interrupted: {done} of {planned} runs are kept; go on with "
-            f"'{resuming(plan, folder)}{allowed.options()}'.",
-            err=True,
-        )
-        ctx.exit(EXIT_INTERRUPTED)
+    beside = _show_while_building if builds(plan) else lambda _: load()
+    mine = named is not None
+    stopped = run(plan, folder, "bench", beside, new=resume is None, own_cluster=mine, **running)
     ctx.exit(_report(folder, stopped, compared, limit))
 
 

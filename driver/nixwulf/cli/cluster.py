@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath, Group, confirm
+from nixwulf.cli.options import FilePath, NamedGroup, confirm
 from nixwulf.core.errors import EXIT_GATE, InputError
 from nixwulf.core.text import plural
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nixwulf.ops.survey.machines import Surveyed
 
 
-@click.group(cls=Group)
+@click.group(cls=NamedGroup)
 def cluster() -> None:
     """Write a cluster file of what machines say, or hold one against them."""
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import Group, choose, find_cluster, json_format, machines, only_nodes
-from nixwulf.core.errors import GateError, InputError
+from nixwulf.cli.options import (
+    NamedGroup,
+    json_format,
+    machine_progress,
+    machines,
+    only_nodes,
+    open_nodes,
+)
+from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.nodes.ssh import Connection
 
-_PERCENT_STEP = 10
 
-
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=NamedGroup, invoke_without_command=True)
 @json_format("Output format.")
 @click.pass_context
 def engines(ctx: click.Context, form: str) -> None:
@@ -69,13 +73,13 @@ def install(name: str, chosen: tuple[str, ...], toolbox: str | None, accept: boo
     from nixwulf.ops.engines.install import install as bring
     from nixwulf.plugins.engines import DEFAULT, find
 
-    cluster, nodes = _nodes(name, chosen)
+    cluster, nodes = open_nodes(name, chosen)
     if toolbox:
         _pull(toolbox, cluster, nodes, accept=accept)
         return
     if accept:
         raise InputError("--accept is of a toolbox; name it with --toolbox.")
-    for one in bring(nodes, find(DEFAULT), _progress()):
+    for one in bring(nodes, find(DEFAULT), machine_progress()):
         click.echo(f"{one.node}: {one.how}; {one.version}")
         if one.idle:
             click.echo(
@@ -101,7 +105,7 @@ def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
     from nixwulf.ops.engines import install, toolboxes
     from nixwulf.plugins.engines import DEFAULT, find
 
-    engine, (cluster, nodes) = find(DEFAULT), _nodes(name, chosen)
+    engine, (cluster, nodes) = find(DEFAULT), open_nodes(name, chosen)
     if toolbox:
         image = container.resolve(toolbox, "--toolbox", cluster.source)
         removed = each(lambda node: toolboxes.remove(node, image), nodes)
@@ -123,33 +127,8 @@ def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool)
     for sentence in held:
         click.echo(sentence, err=True)
     image = container.resolve(name, "--toolbox", cluster.source)
-    for node, programs in toolboxes.pull(nodes, image, _progress()).items():
+    for node, programs in toolboxes.pull(nodes, image, machine_progress()).items():
         click.echo(f"{node}: {image} has {', '.join(programs) or 'no program of an engine'}")
-
-
-def _nodes(name: str, chosen: tuple[str, ...]) -> tuple[Cluster, list[Connection]]:
-    """A cluster and open connections to its chosen nodes; raises GateError."""
-    from nixwulf.nodes.ssh import connections, open_all
-
-    cluster, config = find_cluster(name)
-    found = connections(cluster, config)
-    nodes = [found[node.name] for node in choose(cluster, chosen)]
-    for words in open_all(nodes).values():
-        raise GateError(words)
-    return cluster, nodes
-
-
-def _progress() -> Callable[[str, str, float], None]:
-    """Prints each step of a machine, and how far it is at every tenth."""
-    steps: dict[str, tuple[str, int]] = {}
-
-    def observe(machine: str, step: str, share: float) -> None:
-        now = (step, _PERCENT_STEP * int(100 * share / _PERCENT_STEP))
-        if now > steps.get(machine, ("", 0)) or now[0] != steps[machine][0]:
-            steps[machine] = now
-            click.echo(f"{machine}: {step}" + (f", {now[1]} %" if now[1] else ""), err=True)
-
-    return observe
 
 
 def _found() -> list[dict[str, Any]]:

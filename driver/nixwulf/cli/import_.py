@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from nixwulf.cli.options import FilePath, json_format
+from nixwulf.cli.options import PLATFORM, FilePath, json_format
 from nixwulf.core.errors import EXIT_USAGE, InputError
 from nixwulf.core.text import clean, did_you_mean, plural
 from nixwulf.results.record import Record, load, save
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--platform",
     "platforms",
+    type=PLATFORM,
     metavar="NAME",
     multiple=True,
     help="Platform of the nodes, of outputs; repeatable, for a mixed cluster.",

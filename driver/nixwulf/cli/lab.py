@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import Group, json_format
+from nixwulf.cli.options import NamedGroup, json_format
 from nixwulf.core.errors import EXIT_RUN_FAILED, InputError
 from nixwulf.core.text import did_you_mean
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _name = click.option("--name", default="lab", show_default=True, help="The lab's name.")
 
 
-@click.group(cls=Group)
+@click.group(cls=NamedGroup)
 def lab() -> None:
     """Bring a cluster of network namespaces on this machine up and down.
 

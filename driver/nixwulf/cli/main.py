@@ -13,7 +13,7 @@ from contextlib import suppress
 import click
 
 from nixwulf import __version__
-from nixwulf.cli.options import Group
+from nixwulf.cli.options import NamedGroup
 from nixwulf.core import interrupts
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
 
@@ -40,7 +40,7 @@ _COMMANDS = {
 }
 
 
-class _LazyGroup(Group):
+class _LazyGroup(NamedGroup):
     """Imports a command's module when it is called: help needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -59,7 +59,7 @@ class _LazyGroup(Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="nixwulf")
+@click.version_option(__version__, "-V", "--version", prog_name="nixwulf")
 def cli() -> None:
     """Image, measure and explain small desk-side clusters.
 

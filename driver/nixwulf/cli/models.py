@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from nixwulf.cli.options import (
-    Group,
+    NamedGroup,
     choose,
     confirm,
     find_cluster,
     json_format,
+    machine_progress,
     machines,
     only_nodes,
+    open_nodes,
 )
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
 from nixwulf.core.text import GIB, did_you_mean, some
 
-_WIDTH = 120
-_PERCENT_STEP = 10
 _SHA_DIGITS = 12
 nodes_too = click.option(
     "--cluster",
@@ -30,7 +30,7 @@ nodes_too = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=NamedGroup)
 def models() -> None:
     """Get models, push them to nodes over their fastest fabric, and check every copy.
 
@@ -115,7 +115,12 @@ def push(
         if node in names:
             raise GateError(words)
         del reached[node]
-    done = push_model(cluster, reached, model, names, fabric, progress())
+    observe = machine_progress()
+
+    def copied(node: str, got: int, size: int) -> None:
+        observe(node, "copy", got / max(1, size))
+
+    done = push_model(cluster, reached, model, names, fabric, copied)
     for node in names:
         if node in done.failures:
             click.echo(f"{node}: {done.failures[node]}", err=True)
@@ -163,7 +168,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     heads = ("machine", "model", "size", "state", "sha256")
     columns = [Column(head, number=head == "size", whole=True) for head in heads]
     if rows:
-        output(_WIDTH).print(rich_table(Table(columns, rows)))
+        output().print(rich_table(Table(columns, rows)))
 
 
 @models.command()
@@ -232,36 +237,18 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
         click.echo(f"{name}: removed {_size(one['bytes'])}")
 
 
-def progress() -> Callable[[str, int, int], None]:
-    """Prints how far each node is, at every tenth."""
-    steps: dict[str, int] = {}
-
-    def observe(node: str, got: int, size: int) -> None:
-        step = _PERCENT_STEP * (100 * got // max(1, size) // _PERCENT_STEP)
-        if step > steps.get(node, 0):
-            steps[node] = step
-            click.echo(f"{node}: {step} %", err=True)
-
-    return observe
-
-
 def _on_nodes(
     name: str | None, chosen: tuple[str, ...], command: str, *model: str
 ) -> Iterable[tuple[str, dict[str, Any]]]:
     """What a command of the store gives on each chosen node; raises GateError."""
-    from nixwulf.nodes.ssh import connections, each, open_all
+    from nixwulf.nodes.ssh import each
     from nixwulf.ops.models.machines import on_node
     from nixwulf.ops.models.push import checked_name
 
-    cluster, config = find_cluster(name)
-    names = [node.name for node in choose(cluster, chosen)]
-    found = connections(cluster, config)
-    nodes = [found[one] for one in names]
-    for words in open_all(nodes).values():
-        raise GateError(words)
+    cluster, nodes = open_nodes(name, chosen)
     values = {"name": checked_name(cluster, *model)} if model else {}
     results = each(lambda node: on_node(node, command, folder=cluster.models, **values), nodes)
-    return zip(names, results, strict=True)
+    return zip((one.node.name for one in nodes), results, strict=True)
 
 
 def _damage(wrong: dict[str, list[int]]) -> str:

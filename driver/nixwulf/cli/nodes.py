@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from nixwulf.cli.options import (
-    Group,
+    NamedGroup,
     choose,
     cluster_or_lab,
     confirm,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nixwulf.nodes.ssh import Connection
 
 
-@click.group(cls=Group)
+@click.group(cls=NamedGroup)
 def nodes() -> None:
     """Run commands on the nodes of a cluster, and bring hung ones back."""
 

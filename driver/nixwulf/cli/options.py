@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.errors import GateError, InputError, NixwulfError
+from nixwulf.core.files import known_inputs
 from nixwulf.core.text import did_you_mean
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
+    from nixwulf.nodes.ssh import Connection
 
 
 class FilePath(click.Path):
@@ -30,7 +34,44 @@ class FilePath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Group(click.Group):
+class Named(click.types.StringParamType):
+    """Text of which a shell completes the names that there are, else files."""
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        """Ask for the names when a shell wants them."""
+        self.names = names
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin so; without one, the shell's files."""
+        found = [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+CLUSTER = Named(lambda: known_inputs("clusters", ".toml"))
+SWEEP = Named(lambda: known_inputs("sweeps", ".yaml"))
+# Imported when a shell asks: no command waits for what only another one needs.
+MODEL = Named(lambda: [one["name"] for one in import_module("nixwulf.llm.catalog").table()])
+ENGINE = Named(lambda: import_module("nixwulf.plugins.engines").all_engines())
+PLATFORM = Named(lambda: import_module("nixwulf.inventory.platforms").platform_names())
+
+
+class ClusterOption(click.Option):
+    """--cluster, else NIXWULF_CLUSTER; a run that is resumed has its own."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        """Declare it."""
+        attributes |= {"metavar": "FILE|NAME", "type": CLUSTER}
+        attributes |= {"envvar": "NIXWULF_CLUSTER", "show_envvar": True}
+        super().__init__(*arguments, **attributes)
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """The variable's value; click has read what was typed before it asks."""
+        return None if ctx.params.get("resume") else super().resolve_envvar_value(ctx)
+
+
+class NamedGroup(click.Group):
     """Commands; of a name that is none the nearest is said, as of an option."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -41,11 +82,15 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
+# Of commands that change machines: no variable that was forgotten chooses those.
 cluster_or_lab = click.option(
-    "--cluster", metavar="FILE|NAME", help="The cluster (default: the lab that is up)."
+    "--cluster",
+    type=CLUSTER,
+    metavar="FILE|NAME",
+    help="The cluster (default: the lab that is up).",
 )
 machines = click.option(
-    "--cluster", "name", metavar="FILE|NAME", required=True, help="The cluster."
+    "--cluster", "name", type=CLUSTER, metavar="FILE|NAME", required=True, help="The cluster."
 )
 only_nodes = click.option(
     "--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable."
@@ -74,28 +119,42 @@ table_format = click.option(
 )
 
 
-allow_commands = click.option(
-    "--allow-commands",
-    is_flag=True,
-    help="With --resume: the plan may run its power_switch commands on this machine.",
-)
-
-
-def allow(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options by which a user allows what a plan takes of this machine."""
-    secrets = click.option(
+_RUNNING = (
+    click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/)."),
+    click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
+    click.option("--resume", type=FilePath(), help="Run what is missing in this folder."),
+    click.option(
+        "--allow-commands",
+        is_flag=True,
+        help="With --resume: the plan may run its power_switch commands on this machine.",
+    ),
+    click.option(
         "--allow-secrets",
         multiple=True,
         metavar="NAME",
         help="Cases may take this variable of the environment; repeatable.",
-    )
-    hosts = click.option(
+    ),
+    click.option(
         "--allow-url",
         multiple=True,
         metavar="HOST",
         help="Cases may ask this host, which is not of the cluster; repeatable.",
-    )
-    return secrets(hosts(command))
+    ),
+    click.option(
+        "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
+    ),
+    click.option(
+        "--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Print no progress."),
+)
+
+
+def running(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that runs a plan."""
+    for option in reversed(_RUNNING):
+        command = option(command)
+    return command
 
 
 def json_format(words: str) -> Callable[[Any], Any]:
@@ -177,6 +236,31 @@ def find_cluster(name: str | None) -> tuple[Cluster, Path | None]:
             else "Name a cluster with --cluster, or bring a lab up by 'nixwulf lab up'."
         )
     return up[0].cluster, up[0].ssh_config
+
+
+def open_nodes(name: str | None, chosen: Sequence[str]) -> tuple[Cluster, list[Connection]]:
+    """A cluster, as find_cluster, and open connections to its chosen nodes; raises GateError."""
+    from nixwulf.nodes.ssh import connections, open_all
+
+    cluster, config = find_cluster(name)
+    found = connections(cluster, config)
+    nodes = [found[node.name] for node in choose(cluster, chosen)]
+    for words in open_all(nodes).values():
+        raise GateError(words)
+    return cluster, nodes
+
+
+def machine_progress() -> Callable[[str, str, float], None]:
+    """Prints each step of a machine, and how far it is at every tenth."""
+    steps: dict[str, tuple[str, int]] = {}
+
+    def observe(machine: str, step: str, share: float) -> None:
+        now = (step, 10 * int(10 * share))
+        if now > steps.get(machine, ("", 0)) or now[0] != steps[machine][0]:
+            steps[machine] = now
+            click.echo(f"{machine}: {step}" + (f", {now[1]} %" if now[1] else ""), err=True)
+
+    return observe
 
 
 def choose(cluster: Cluster, chosen: Sequence[str]) -> list[Node]:

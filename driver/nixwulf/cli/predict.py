@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import FilePath, table_format
+from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, table_format
 from nixwulf.plugins.engines import DEFAULT
 
 # Far above what is run, and far from where numbers overflow.
@@ -16,10 +16,11 @@ _SOME = click.IntRange(1, _MOST)
 
 
 @click.command()
-@click.option("--cluster", required=True, metavar="FILE|NAME", help="A cluster file, or its name.")
+@click.option("--cluster", cls=ClusterOption, required=True, help="A cluster file, or its name.")
 @click.option(
     "--model",
     required=True,
+    type=MODEL,
     metavar="M",
     help="A known model's name, a GGUF, a folder of safetensors, or a TOML file of its facts.",
 )
@@ -39,7 +40,7 @@ _SOME = click.IntRange(1, _MOST)
     type=click.Choice(["single", "pipeline", "tensor", "replicas"]),
     help="replicas: a server on each node, and requests spread over them; repeatable.",
 )
-@click.option("--engine", default=DEFAULT, show_default=True)
+@click.option("--engine", type=ENGINE, default=DEFAULT, show_default=True)
 @click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
 @click.option("--n-gen", default=128, show_default=True, type=_SOME)
 @click.option(

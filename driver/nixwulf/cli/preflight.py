@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import choose, cluster_or_lab, find_cluster, json_format, only_nodes
+from nixwulf.cli.options import ClusterOption, choose, find_cluster, json_format, only_nodes
 from nixwulf.core.errors import EXIT_GATE
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@cluster_or_lab
+@click.option("--cluster", cls=ClusterOption, help="The cluster (default: the lab that is up).")
 @only_nodes
 @click.option(
     "--only",

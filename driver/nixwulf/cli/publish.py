@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from nixwulf.cli.options import FilePath
 from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
+    from nixwulf.results.publish.folder import Publication
     from nixwulf.results.publish.scrub import Finding
+    from nixwulf.results.publish.words import Unknown
     from nixwulf.results.store import RunFolder
 
 _KEEP = {
@@ -25,6 +28,7 @@ _KEEP = {
 }
 _EXAMPLES = 3
 _LONGEST = 44
+_MOST_WORDS = 15
 
 
 @click.command()
@@ -37,7 +41,11 @@ _LONGEST = 44
     help="Where the folder of the results is written.",
 )
 @click.option(
-    "--scrub", "others", multiple=True, metavar="WORD", help="Take this out too; repeatable."
+    *("--hide", "--scrub"),
+    "others",
+    multiple=True,
+    metavar="WORD",
+    help="Take this out too; repeatable.",
 )
 @click.option(
     "--keep",
@@ -52,34 +60,44 @@ def publish(
     """Make a folder of results that others may see of RUN, which 'nixwulf bench' wrote.
 
     Takes out addresses, names of hosts and users, serial numbers and keys, and shows what it took.
+    Words of the run that are in no text of Nixwulf's are shown; on a terminal it asks about them.
 
     \b
     Examples:
       nixwulf publish runs/first
-      nixwulf publish runs/first --scrub acme --scrub 'room 12'
+      nixwulf publish runs/first --hide acme --hide 'room 12'
     """
     from nixwulf.plugins import benchmarks, engines
     from nixwulf.results.publish import desk
     from nixwulf.results.publish.folder import publication
+    from nixwulf.results.publish.words import unknown_words
     from nixwulf.results.store import read_folder
 
     folder = read_folder(run)
     _check(folder, lab)
-    made = publication(
-        folder,
-        (*engines.all_engines(), *benchmarks.all_benchmarks()),
-        keep=[_KEEP[name] for name in keep],
-        others=others,
-        users=desk.users(),
-        hosts=desk.hosts(),
-        homes=desk.homes(),
-    )
+
+    def without(words: Iterable[str]) -> Publication:
+        return publication(
+            folder,
+            (*engines.all_engines(), *benchmarks.all_benchmarks()),
+            keep=[_KEEP[name] for name in keep],
+            others=words,
+            users=desk.users(),
+            hosts=desk.hosts(),
+            homes=desk.homes(),
+        )
+
+    made = without(others)
+    unknown = unknown_words((*made.records, {"README.md": made.title}))
+    _show_unknown(run, unknown)
+    if unknown and sys.stdin.isatty():
+        private = click.prompt("Private are (words; none: Enter)", "", show_default=False, err=True)
+        made = without((*others, *private.replace(",", " ").split()))
     place = made.write(out)
     _show(made.found)
     click.echo(
         f"The name of the cluster is in it: {', '.join(made.clusters)}. Raw outputs are not.\n"
-        f"Look through {place}: what looks like a common word is not known to be private; take it "
-        "out with --scrub WORD.\n"
+        f"Look through {place}: common words may be private too; --hide WORD takes one out.\n"
         "To contribute it (docs/share.md):\n"
         f"  git switch -c {made.name}\n"
         f"  git add {shlex.quote(str(place))}\n"
@@ -114,4 +132,21 @@ def _show(found: Sequence[Finding]) -> None:
         text = ", ".join(examples) + (f", and {more} more" if more else "")
         rows.append((kind, str(kinds[kind]), text))
     table = Table(("taken out", Column("times", number=True), "for example"), rows)
-    output(100).print(rich_table(table) if kinds else "Nothing private was found.")
+    output().print(rich_table(table) if kinds else "Nothing private was found.")
+
+
+def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
+    """The words that only the user can judge, on standard error."""
+    from nixwulf.core.document import Column, Table, output, rich_table
+
+    if not unknown:
+        return
+    shown = unknown[:_MOST_WORDS]
+    rows = [(one.word, str(one.fields), one.place, one.around) for one in shown]
+    head = ("in no text of Nixwulf's", Column("fields", number=True), "first", "there")
+    output(stderr=True).print(rich_table(Table(head, rows)))
+    rest = " ".join(one.word for one in unknown[_MOST_WORDS:])
+    if rest:
+        click.echo(f"And: {rest}", err=True)
+    again = f"nixwulf publish {shlex.quote(str(run))} --hide {shown[0].word}"
+    click.echo(f"Is one of these private? This takes it out: {again}", err=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import FilePath, allow, allow_commands
-from nixwulf.cli.run_folder import own_folder
-from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_RUN_FAILED, InputError
+from nixwulf.cli.options import ClusterOption, running
+from nixwulf.cli.run_folder import new_folder, run
+from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -22,20 +21,13 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 
 @click.command()
 @click.argument("target", metavar="[SYSTEM|RECORD|RUN]", required=False)
-@click.option("--cluster", metavar="FILE|NAME", help="The cluster to repeat it on.")
+@click.option("--cluster", cls=ClusterOption, help="The cluster to repeat it on.")
 @click.option("--model", default="", metavar="PATH|ID", help="Of a RECORD: the model on the nodes.")
-@click.option("--out", type=FilePath(), help="Folder (default: in runs/).")
-@click.option("--dry-run", is_flag=True, help="Print the plan and the numbers, and do nothing.")
-@click.option("--resume", type=FilePath(), help="Run what is missing in this folder.")
-@allow_commands
-@allow
-@click.option(
-    "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
-)
-@click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
+@running
 @click.pass_context
 def reproduce(
     ctx: click.Context,
+    /,
     target: str | None,
     cluster: str | None,
     model: str,
@@ -43,10 +35,8 @@ def reproduce(
     dry_run: bool,
     resume: Path | None,
     allow_commands: bool,
-    allow_secrets: tuple[str, ...],
-    allow_url: tuple[str, ...],
     waive: tuple[str, ...],
-    fetch: bool,
+    **running: Any,
 ) -> None:
     """Repeat published numbers, or an earlier run, and say what makes a repeat slow.
 
@@ -64,15 +54,12 @@ def reproduce(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.report import load, summary_of, write
     from nixwulf.results.store import read_folder
-    from nixwulf.sweep import consent
-    from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming
-    from nixwulf.sweep.progress import make_progress
+    from nixwulf.sweep.plan import make_plan, plan_to_resume
     from nixwulf.sweep.render import print_plan
     from nixwulf.sweep.reproduce import render
     from nixwulf.sweep.reproduce.conditions import repeatable
     from nixwulf.sweep.reproduce.expected import expectations
     from nixwulf.sweep.reproduce.outcome import FASTER, INSIDE, repeats
-    from nixwulf.sweep.session import run_plan
 
     if resume is not None:
         folder = resume
@@ -86,25 +73,14 @@ def reproduce(
         machines = load_cluster(cluster)
         sweep, only = _sweep(target, machines, model)
         plan = make_plan(sweep, machines, only, waive)
-        started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        folder = out or Path("runs") / f"{started}-{plan.sweep.name}-{machines.name}"
+        folder = out or new_folder(plan.sweep.name, machines)
     expectations(plan.sweep)  # a record that is not there is found before anything runs
     if dry_run:
         print_plan(plan)
         render.expected(repeats(plan, ()), plan)
         return
-    allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
-    consent.require(plan, allowed, own_cluster=resume is None)
-    for url in consent.in_clear(plan):
-        click.echo(consent.warning(url), err=True)
-    try:
-        with own_folder(folder, plan if resume is None else None), make_progress() as progress:
-            stopped = run_plan(plan, folder, progress, load, fetch=fetch)
-    except KeyboardInterrupt:
-        command = resuming(plan, folder, "reproduce") + allowed.options()
-        go_on = f"Interrupted; go on with '{command}'."
-        click.echo(go_on, err=True)
-        ctx.exit(EXIT_INTERRUPTED)
+    new = resume is None
+    stopped = run(plan, folder, "reproduce", lambda _: load(), new=new, own_cluster=new, **running)
     if stopped:
         stopped.show()
     click.echo(f"Report: {write(summary_of(folder))}")

@@ -3,15 +3,73 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nixwulf.core.errors import InputError
+import click
+
+from nixwulf.core.errors import EXIT_INTERRUPTED, InputError, NixwulfError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
+    from nixwulf.inventory.cluster import Cluster
     from nixwulf.sweep.plan import Plan
+    from nixwulf.sweep.progress import TerminalProgress
+
+
+def new_folder(name: str, cluster: Cluster) -> Path:
+    """Where a run that begins now goes unless --out says else."""
+    return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}-{cluster.name}"
+
+
+def run(
+    plan: Plan,
+    folder: Path,
+    verb: str,
+    beside: Callable[[TerminalProgress], None],
+    *,
+    new: bool,
+    own_cluster: bool,
+    allow_secrets: tuple[str, ...],
+    allow_url: tuple[str, ...],
+    fetch: bool,
+    quiet: bool,
+) -> NixwulfError | None:
+    """Run what is missing of a plan that its user consents to; gives what ended it early.
+
+    Args:
+        verb: the command, for how to go on.
+        beside: is called while the nodes are brought up.
+        new: whether the folder is that of a run that begins.
+        own_cluster: whether the user named the cluster file.
+
+    Raises:
+        InputError: it takes what was not allowed.
+        Exit: it was interrupted.
+    """
+    from nixwulf.sweep import consent
+    from nixwulf.sweep.plan import resuming
+    from nixwulf.sweep.progress import make_progress
+    from nixwulf.sweep.session import record_path, run_plan
+
+    allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
+    consent.require(plan, allowed, own_cluster=own_cluster)
+    for url in consent.in_clear(plan.cases):
+        click.echo(consent.warning(url), err=True)
+    try:
+        with own_folder(folder, plan if new else None), make_progress(quiet=quiet) as progress:
+            return run_plan(plan, folder, progress, lambda: beside(progress), fetch=fetch)
+    except KeyboardInterrupt:
+        done = sum(record_path(folder, *one).exists() for one in plan.runs())
+        planned = plan.sweep.repetitions * len(plan.cases)
+        click.echo(
+            f"Interrupted: {done} of {planned} runs are kept; go on with "
+            f"'{resuming(plan, folder, verb)}{allowed.options()}'.",
+            err=True,
+        )
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
 
 @contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath
-from nixwulf.cli.run_folder import check_new, own_folder
+from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath
+from nixwulf.cli.run_folder import check_new, new_folder, own_folder
 from nixwulf.core.errors import (
     EXIT_GATE,
     EXIT_INTERRUPTED,
@@ -50,7 +49,7 @@ class _Duration(click.ParamType[float]):
 
 
 @click.command()
-@click.option("--cluster", metavar="FILE|NAME", help="The cluster to run on (default: the lab).")
+@click.option("--cluster", cls=ClusterOption, help="The cluster to run on (default: the lab).")
 @click.option(
     "--model",
     required=True,
@@ -60,6 +59,7 @@ class _Duration(click.ParamType[float]):
 @click.option(
     "--facts-of",
     default="",
+    type=MODEL,
     metavar="NAME|FILE",
     help="Where the model's facts are, as predict's --model.",
 )
@@ -81,7 +81,12 @@ class _Duration(click.ParamType[float]):
     help="ttft: time to the first token of requests at once; efficiency: tokens a joule.",
 )
 @click.option(
-    "--engine", "engines", multiple=True, metavar="NAME", help="Repeatable; default: all there are."
+    "--engine",
+    "engines",
+    multiple=True,
+    type=ENGINE,
+    metavar="NAME",
+    help="Repeatable; default: all there are.",
 )
 @click.option(
     "--budget", type=_Duration(), default="30m", show_default=True, help="Time to measure in."
@@ -126,10 +131,11 @@ def tune(
       nixwulf tune --cluster mine.toml --model /models/x.gguf --facts-of Llama-3.1-70B \\
         --quant Q4_K_M --goal throughput --concurrency 16
     """
+    from nixwulf.core.document import output
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.tune.goals import GOALS
     from nixwulf.tune.options import Request
-    from nixwulf.tune.render import make_console, minutes, print_ranking
+    from nixwulf.tune.render import minutes, print_ranking
     from nixwulf.tune.search import begin, decide
     from nixwulf.tune.subject import engines_for, read_subject
 
@@ -153,8 +159,7 @@ def tune(
             f"A budget of {minutes(budget)} measures no strategy: the quickest takes about "
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
-    console = make_console()
-    print_ranking(console, state, budget)
+    print_ranking(output(), state, budget)
     if dry_run:
         return
     ctx.exit(_measure(state, out, cluster or "lab", budget))
@@ -164,6 +169,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     """Measure, report, and give the exit code."""
     import yaml
 
+    from nixwulf.core.document import output
     from nixwulf.core.files import write_atomically
     from nixwulf.report import load, summary_of, write
     from nixwulf.sweep.plan import make_plan
@@ -175,13 +181,12 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     from nixwulf.tune.search import Decision, best
 
     request = state.request
-    started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    folder = out or Path("runs") / f"{started}-tune-{request.cluster.name}"
+    folder = out or new_folder("tune", request.cluster)
     cases = [option.case for option in state.options]
     document = sweep_document(request, cases, "tune", budget)
     plan = make_plan(parse_sweep(document, "nixwulf tune"), request.cluster)
     # The live line and the sentence after each run share a console.
-    beside = render.make_console(stderr=True)
+    beside = output(stderr=True)
     before = state.estimates()
 
     def on_run_end(n: int) -> None:
@@ -208,7 +213,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     if top is not None:
         best_sweep = sweep_document(request, [cases[top]], "best", budget)
         write_atomically(again, yaml.safe_dump(best_sweep, sort_keys=False))
-    console = render.make_console()
+    console = output()
     render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}")
     if state.lacks_watts and code != EXIT_INTERRUPTED:

@@ -19,6 +19,7 @@ from rich.text import Text
 from nixwulf.core.text import clean, unit_name
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~@])")
+_PIPE_WIDTH = 1000  # of which rich fills none
 _COLOURS = {"good": "green", "warning": "yellow", "bad": "red", "quiet": "dim"}
 
 
@@ -137,12 +138,12 @@ class Table:
         return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
 
 
-def output(pipe_width: int, *, stderr: bool = False) -> Console:
-    """Standard output or error: plain text of a fixed width where it is a pipe or a file."""
+def output(*, stderr: bool = False) -> Console:
+    """Standard output or error: a pipe or a file is wide enough to break no cell and no word."""
     console = Console(highlight=False, stderr=stderr)
     if console.is_terminal:
         return console
-    return Console(highlight=False, stderr=stderr, width=pipe_width)
+    return Console(highlight=False, stderr=stderr, width=_PIPE_WIDTH)
 
 
 def say(
@@ -163,13 +164,7 @@ def say(
 
 
 def rich_table(table: Table, *, gap: int = 2, show_header: bool = True) -> RichTable:
-    """The rows of a table as rich prints them.
-
-    Args:
-        table: heads, rows and what is above and below them.
-        gap: columns of the terminal between two of its columns.
-        show_header: whether the heads are printed.
-    """
+    """The rows of a table as rich prints them, with a gap of so many characters."""
     found = RichTable(
         title=Text(clean(table.title)) if table.title else None,
         title_justify="left",
@@ -210,7 +205,8 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
             console.print(_text(f"{group.text}: ").append_text(_text(group.note, group.style)))
         if rows:
             own = Table(columns, rows)
-            console.print(Padding(rich_table(own, gap=gap, show_header=index == 0), (0, 0, 0, 2)))
+            printed = rich_table(own, gap=gap, show_header=index == 0)
+            console.print(Padding(printed, (0, 0, 0, 2), expand=False))
     if table.caption:
         console.print(_text(table.caption, "italic dim"))
 
@@ -232,10 +228,7 @@ def _widths(table: Table) -> list[int]:
 def plain_table(table: Table, *, indent: int = 0, gap: int = 2) -> str:
     """A table as lines of which none is broken, so that they can be copied.
 
-    Args:
-        table: the table; the rows of a group are under its words, after an empty line.
-        indent: of rows, in characters.
-        gap: characters between two columns.
+    The rows of a group are under its words, after an empty line; indent and gap are characters.
     """
     widths = _widths(table)
 

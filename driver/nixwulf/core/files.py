@@ -34,6 +34,10 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
 
 
+# Where the driver's own clusters/, sweeps/ and results/ lie.
+SHIPPED = Path(__file__).parents[1] / "data"
+
+
 def inside(folder: Path, name: str) -> Path:
     """The path of somebody else's name in a folder; raises InputError where it leads elsewhere."""
     try:
@@ -54,14 +58,6 @@ def runtime_dir() -> Path | None:
         return None
     ours = status.st_uid == os.getuid() and not status.st_mode & 0o022
     return path if ours and path.is_dir() and re.fullmatch(r"/[\w./+@,:-]*", str(path)) else None
-
-
-def shipped(package: Path) -> Path:
-    """Where the driver's clusters/, sweeps/ and results/ lie: share/nixwulf, or the checkout."""
-    home = package.parent
-    if home.name in {"site-packages", "dist-packages"}:
-        return home.parents[2] / "share" / "nixwulf"
-    return home.parent
 
 
 def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") -> Path:
@@ -96,7 +92,7 @@ def known_inputs(folder: str, suffix: str) -> list[str]:
 
 
 def _places(folder: str) -> tuple[Path, ...]:
-    return Path(folder), shipped(Path(__file__).parents[1]) / folder
+    return Path(folder), SHIPPED / folder
 
 
 def _is_there(path: Path) -> bool:
@@ -115,7 +111,7 @@ def find_results(path: Path) -> Path:
 
     Where there is neither, the path as it is.
     """
-    own = shipped(Path(__file__).parents[1]) / path
+    own = SHIPPED / path
     return own if path.parts[:1] == ("results",) and not path.exists() and own.exists() else path
 
 
@@ -181,13 +177,16 @@ def _finite(text: str) -> float:
     return value
 
 
-def _require_shallow(document: Any, path: Path | str) -> None:
-    """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold."""
+def _require_shallow(document: Any, path: Path | str, *, numbers: bool = True) -> None:
+    """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold.
+
+    numbers: look at them too; of JSON no other can be read.
+    """
     level: list[Any] = [[document]]
     for _ in range(_MOST_LEVELS):
         branches = [one.values() if isinstance(one, dict) else one for one in level]
         inner = [value for branch in branches for value in branch]
-        for value in inner:
+        for value in inner if numbers else ():
             if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
                 raise InputError(f"{path}: a number of more than 64 bits.")
             if isinstance(value, float) and not math.isfinite(value):
@@ -276,7 +275,7 @@ def parse_json(text: str, source: Path | str) -> Any:
         near = text[error.pos : error.pos + _NEAR].split("\n", maxsplit=1)[0]
         at = f" at {near!r}" if near else ""
         raise InputError(f"{source}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
-    _require_shallow(document, source)
+    _require_shallow(document, source, numbers=False)
     return document
 
 

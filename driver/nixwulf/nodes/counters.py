@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from nixwulf.core.bounded import check_numbers
 from nixwulf.nodes import macos
-from nixwulf.nodes.ssh import Connection, Unreachable, check_numbers, run_all
+from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
 SOFT_ROCE = "rdma_rxe"
 
@@ -79,7 +80,7 @@ def read(connections: Iterable[Connection]) -> dict[str, Counters]:
     ):
         if isinstance(answer, Unreachable):
             raise answer
-        counters[node.node.name] = parse(check_numbers(node, answer.stdout))
+        counters[node.node.name] = parse(check_numbers(node.node.name, answer.stdout))
     return counters
 
 

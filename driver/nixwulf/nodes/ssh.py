@@ -396,16 +396,6 @@ def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Resu
         return list(pool.map(function, chosen))
 
 
-def check_numbers(node: Connection, text: str) -> str:
-    """What a node printed of itself; raises NixwulfError for a number that no machine has."""
-    if found := re.search(r"\d{40,}", text):
-        raise NixwulfError(
-            f"Node {node.node.name!r} gives a number of {len(found[0])} digits, so nothing that it "
-            f"says of itself is believed; look at it by 'ssh {node.node.ssh}'."
-        )
-    return text
-
-
 def run_all(
     nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -12,7 +13,7 @@ from nixwulf.core.document import Table
 from nixwulf.report import provenance, tables
 from nixwulf.report.findings import findings
 from nixwulf.report.markup import html_table
-from nixwulf.report.panels import Plots, plots
+from nixwulf.report.panels import MOST_PANELS, Plots, plots
 from nixwulf.report.summary import Section, Summary
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ class PageSection:
 def to_html(summary: Summary) -> str:
     """The page; every value from a record is escaped."""
     records = summary.folder.records
+    left = iter(range(MOST_PANELS))
     return template().render(
         css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
         summary=summary,
         most_above=_MOST_ABOVE,
-        sections=[_section(section) for section in summary.sections],
+        most_panels=MOST_PANELS,
+        sections=[_section(section, left) for section in summary.sections],
         fabrics=provenance.fabrics(records),
         facts=provenance.facts(records),
         examples=provenance.examples(summary.folder.entries),
@@ -70,12 +73,12 @@ def template() -> jinja2.Template:
     return found.get_template("page.html.j2")
 
 
-def _section(section: Section) -> PageSection:
+def _section(section: Section, left: Iterator[int]) -> PageSection:
     scaled = {head for metric in section.metrics for head in tables.scaling_heads(metric)}
     return PageSection(
         of=section,
         findings=findings(section),
-        plots=plots(section),
+        plots=plots(section, left),
         cases=tables.cases(section).without(scaled),  # it has a table
         scaling=tables.scaling(section),
         costs=tables.costs_of(section),

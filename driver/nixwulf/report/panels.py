@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import length_hint
 from typing import TypedDict
 
 from markupsafe import Markup
@@ -12,7 +13,7 @@ from markupsafe import Markup
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import adds_up
 from nixwulf.core.text import amount, clean, format_significant, microseconds, plural, unit_name
-from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, to_file
+from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, some, to_file
 from nixwulf.report.lines import CaseSummary, MetricKey
 from nixwulf.report.predicted import About
 from nixwulf.report.summary import Section, Summary
@@ -21,6 +22,8 @@ from nixwulf.results.fabrics import rtt_order
 _DECODE = MetricKey("decode", "tok/s")
 MOST_QUANTITIES = 6
 """Of metric and variant, each with a panel for each parallelism."""
+MOST_PANELS = 48
+"""Of a report: each takes 0.1 s."""
 _FEWEST_IN_CURVE = 3
 _APART = 1.02  # between the fabrics of one number of nodes: about 3 points of the drawing
 
@@ -30,7 +33,8 @@ class Plots:
     """The panels of one setting, ready for the page.
 
     by_axis: by the name of a parameter or condition, over which its panels are; undrawn: variants
-    of which no panel is drawn, because they are too many.
+    of which no panel is drawn, because they are too many; full: whether the report may have no
+    panel more.
     """
 
     legend: tuple[LegendEntry, ...]
@@ -42,10 +46,18 @@ class Plots:
     predicted: About
     missing: tuple[str, ...]
     undrawn: tuple[str, ...]
+    full: bool
 
 
-def plots(section: Section) -> Plots:
-    """The plots of a setting; those that would be empty are left out."""
+def plots(section: Section, left: Iterator[int]) -> Plots:
+    """The plots of a setting; those that would be empty are left out.
+
+    left: yields as often as there may be another panel in the report.
+    """
+
+    def drawn_of(charts: Iterable[Chart]) -> tuple[Markup, ...]:
+        return tuple(inline(chart) for chart, _ in zip(charts, left, strict=False))
+
     lines = _measured(section)
     metrics = sorted(section.headline, key=lambda metric: metric.name != "decode")
     variants = list(dict.fromkeys(line.variant for line in lines))
@@ -57,12 +69,11 @@ def plots(section: Section) -> Plots:
             entry(style, link, _rtt(lines, link)) for style, link in enumerate(links_of(lines))
         ),
         by_axis={
-            axis: tuple(inline(p) for m in metrics for p in by_axis(lines, m, axis))
-            for axis in axes
+            axis: drawn_of(p for m in metrics for p in by_axis(lines, m, axis)) for axis in axes
         },
-        by_nodes=tuple(inline(p) for q in quantities for p in by_nodes(lines, *q)),
-        by_rtt=tuple(
-            inline(panel)
+        by_nodes=drawn_of(p for q in quantities for p in by_nodes(lines, *q)),
+        by_rtt=drawn_of(
+            panel
             for metric, variant in quantities
             if metric.name != "prompt" and (section.setting.engine or adds_up(metric.unit))
             for panel in by_rtt(lines, metric, variant)
@@ -81,6 +92,7 @@ def plots(section: Section) -> Plots:
             if line.outcomes and not line.values
         ),
         undrawn=tuple(variants[len(drawn) :]),
+        full=not length_hint(left),
     )
 
 
@@ -173,13 +185,12 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
         on = [plural(nodes, "node"), parallelism] if nodes > 1 else []
         yield Chart(
             title=_title(metric.words, *on),
-            variant=others,
             unit=_unit(metric),
             over=axis.replace("_", " "),
             steps=True,
             xs=sorted({float(line.axes[axis]) for line in cases}),
             ys=_extent(cases, metric),
-            **_joined(curves),
+            **_joined(curves, others),
         )
 
 
@@ -209,14 +220,13 @@ def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> I
             curves.append(([*start, *marks], style, ""))
         yield Chart(
             title=_title(metric.words, parallelism),
-            variant=variant,
             unit=_unit(metric),
             over="nodes",
             steps=True,
             xs=sorted({line.nodes for line in cases}),
             ys=_extent(cases, metric),
             one=start[0].y if start else None,
-            **_joined(curves),
+            **_joined(curves, variant),
         )
 
 
@@ -243,13 +253,12 @@ def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Ite
             curves.append((marks, None, plural(nodes, "node")))
         yield Chart(
             title=_title(metric.words, parallelism),
-            variant=variant,
             unit=_unit(metric),
             over="measured round trip, µs",
             xs=[line.rtt_us or 0.0 for line in placed],
             ys=_extent([*one, *placed], metric),
             one=one[0].values[metric.name].typical if one else None,
-            **_joined(curves),
+            **_joined(curves, variant),
         )
 
 
@@ -271,17 +280,26 @@ def _unit(metric: MetricKey) -> str:
 
 
 class _Joined(TypedDict):
+    variant: str
     marks: Sequence[Mark]
     curves: Sequence[Curve]
 
 
-def _joined(found: Sequence[tuple[Sequence[Mark], int | None, str]]) -> _Joined:
-    """Marks joined in the order of x, each with a style and a label; one may be of several."""
+def _joined(found: Sequence[tuple[Sequence[Mark], int | None, str]], variant: str) -> _Joined:
+    """Marks joined in the order of x, each with a style and a label; one may be of several.
+
+    variant: that of the chart, to which is added how many of its marks are drawn, if not all.
+    """
+    every = list(dict.fromkeys(mark for marks, *_ in found for mark in marks))
+    shown = dict.fromkeys(some(every, lambda mark: mark.y))
     curves = [
-        Curve(sorted((mark.x, mark.y) for mark in marks), style, label)
+        Curve(sorted((mark.x, mark.y) for mark in marks if mark in shown), style, label)
         for marks, style, label in found
     ]
-    return {"marks": list(dict.fromkeys(m for marks, *_ in found for m in marks)), "curves": curves}
+    if len(shown) < len(every):
+        few = f"{len(shown)} of {len(every):,} points, the table has all"
+        variant = ", ".join(filter(None, (variant, few)))
+    return {"variant": variant, "marks": list(shown), "curves": [c for c in curves if c.points]}
 
 
 def _mark(line: CaseSummary, metric: MetricKey, x: float, style: int | None) -> Mark:

@@ -106,8 +106,14 @@ class Summary:
         """One for each setting, those of engines first."""
         settings = {line.setting for line in self.lines}
         several = [key for key in Setting._fields if len({getattr(s, key) for s in settings}) > 1]
+        lines: dict[Setting, list[CaseSummary]] = defaultdict(list)
+        entries: dict[Setting, list[Entry]] = defaultdict(list)
+        for line in self.lines:
+            lines[line.setting].append(line)
+        for entry in sorted(self.folder.entries, key=lambda one: (one.started, one.record["id"])):
+            entries[record_setting(entry.record)].append(entry)
         return tuple(
-            Section(self, setting, setting.name(several))
+            Section(self, setting, setting.name(several), lines[setting], entries[setting])
             for setting in sorted(settings, key=lambda s: (s.cluster, not s.engine, s))
         )
 
@@ -162,28 +168,21 @@ class Summary:
 
 @dataclass(frozen=True)
 class Section:
-    """What a report shows of one setting; name: what distinguishes it from the others."""
+    """What a report shows of one setting; name: what distinguishes it from the others.
+
+    lines: its cases; entries: its runs in the order in which they started.
+    """
 
     summary: Summary
     setting: Setting
     name: str
-
-    @cached_property
-    def lines(self) -> list[CaseSummary]:
-        """Its cases."""
-        return [line for line in self.summary.lines if line.setting == self.setting]
+    lines: Sequence[CaseSummary]
+    entries: Sequence[Entry]
 
     @cached_property
     def predicted(self) -> list[CaseSummary]:
         """The same with intervals at those of their values that have a prediction."""
         return [self.summary.predicted.beside(line) for line in self.lines]
-
-    @cached_property
-    def entries(self) -> list[Entry]:
-        """Its runs in the order in which they started."""
-        every = self.summary.folder.entries
-        found = [entry for entry in every if self.setting == record_setting(entry.record)]
-        return sorted(found, key=lambda entry: (entry.started, entry.record["id"]))
 
     @cached_property
     def metrics(self) -> list[MetricKey]:

@@ -26,13 +26,12 @@ from nixwulf.report.tables import cases, costs_of, scaling_heads
 from nixwulf.results.record import Record
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
-_PIPE_WIDTH = 100
 _WIDE = 96  # columns from which efficiency has its own
 
 
 def to_terminal(summary: Summary, console: Console | None = None) -> None:
     """Print what was measured, setting by setting, then failures, warnings and counts."""
-    console = console or output(_PIPE_WIDTH)
+    console = console or output()
     narrow = console.width < _WIDE
     for section in summary.sections:
         print_table(console, _narrowed(section, narrow), gap=1 if narrow else 2)

@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from nixwulf.nodes.link import stream_bytes
@@ -26,7 +27,7 @@ class FabricStats:
     rtts_us: tuple[float, ...]
     bandwidths_gbps: tuple[float, ...]
 
-    @property
+    @cached_property
     def rtt_us(self) -> float | None:
         """The median round trip, microseconds; None where none was measured."""
         return median(self.rtts_us)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.plugins.runtime import passthrough
+from nixwulf.plugins.runtime.case import Case
 from nixwulf.sweep.plan import Plan
 
 
@@ -60,11 +61,11 @@ def addresses(plan: Plan) -> list[str]:
     return list(dict.fromkeys(url for case in plan.cases if (url := case.parameters.get("url"))))
 
 
-def in_clear(plan: Plan) -> list[str]:
+def in_clear(cases: Iterable[Case]) -> list[str]:
     """The addresses that get a key over a network by http, which anybody on the way reads."""
     keyed = [
         case.parameters["url"]
-        for case in plan.cases
+        for case in cases
         if case.parameters.get("url")
         and None in passthrough.given_variables(case.parameters).values()
     ]

@@ -23,7 +23,7 @@ from nixwulf.plugins.runtime.replicas import of_one_server, replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
-from nixwulf.sweep import transport
+from nixwulf.sweep import consent, transport
 from nixwulf.sweep.hints import hint_for
 from nixwulf.sweep.power.watch import Watch
 from nixwulf.sweep.recording import Findings, bare_record, log_tails, record_of
@@ -126,7 +126,7 @@ def _take(
             finally:
                 run.stop()
     found.power = watch.document(found.metrics)
-    run.warnings += warnings(found.power)
+    run.warnings += [*warnings(found.power), *map(consent.warning, consent.in_clear([run.case]))]
 
 
 def _bring(

@@ -143,15 +143,11 @@ class TerminalProgress:
         return f"{before}about {time.strftime('%M:%S', time.gmtime(seconds))} left"
 
     def _print(self, words: str) -> None:
-        _line(self._console, words)
+        soft = not self._console.is_terminal  # there, no word is broken
+        with suppress(OSError):  # a run goes on when nobody can hear of it
+            self._console.print(words, highlight=False, markup=False, soft_wrap=soft)
 
 
-def make_progress() -> TerminalProgress:
+def make_progress(*, quiet: bool = False) -> TerminalProgress:
     """An observer that writes to standard error, so that standard output stays for results."""
-    return TerminalProgress(Console(file=sys.stderr))
-
-
-def _line(console: Console, words: str) -> None:
-    soft = not console.is_terminal  # there, no word is broken
-    with suppress(OSError):  # a run goes on when nobody can hear of it
-        console.print(words, highlight=False, markup=False, soft_wrap=soft)
+    return TerminalProgress(Console(file=sys.stderr, quiet=quiet))

@@ -13,7 +13,6 @@ from nixwulf.perf.scenarios.candidates import NO_SPLIT
 from nixwulf.sweep.consent import addresses
 from nixwulf.sweep.plan import Plan, by_reason
 
-_PIPE_WIDTH = 80
 _AXES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 
 
@@ -28,7 +27,7 @@ def print_plan(plan: Plan) -> None:
         for case, row in zip(plan.cases, rows, strict=True)
     ]
     cases, repetitions = len(plan.cases), plan.sweep.repetitions
-    console = output(_PIPE_WIDTH)
+    console = output()
     for url in addresses(plan):
         console.print(Text(f"Asks {url}"))
     console.print(Text(f"All cases: {pairs(same)}."))

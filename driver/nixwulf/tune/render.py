@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nixwulf.core.document import Table, output, rich_table, say
+from nixwulf.core.document import Table, rich_table, say
 from nixwulf.core.text import format_interval, format_significant, plural
 from nixwulf.tune.goals import no_watts
 from nixwulf.tune.not_tried import not_tried
@@ -18,14 +18,8 @@ from nixwulf.tune.posterior import Estimate
 from nixwulf.tune.search import Decision, Ranked, SearchState, best, order, ranking
 from nixwulf.tune.serving import serve_commands, serving
 
-_PIPE_WIDTH = 170
 _MINUTE = 60.0
 _TEN_MINUTES = 600.0
-
-
-def make_console(*, stderr: bool = False) -> Console:
-    """Plain and wide where the output is a pipe or a file."""
-    return output(_PIPE_WIDTH, stderr=stderr)
 
 
 def heading(state: SearchState) -> str:
@@ -62,7 +56,8 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
         rows.append((str(place), words, shown(state, one.estimate), minutes(one.seconds), when))
     console.print()
     console.print(rich_table(Table(("", "strategy", "predicted", "to measure", "order"), rows)))
-    _left_out(console, state)
+    for left in first_of_each_reason(state.left_out):
+        say(console, f"Left out: {left.what}: {left.reason}.")
     needed = sum(ranked[n].seconds for n in queue)
     others = "; those with - could not be" if len(queue) < len(ranked) else ""
     say(
@@ -130,13 +125,7 @@ def print_result(
             continue
         measured = format_significant(state.shown(one.estimate).value) if one.measured else one.out
         now = "" if one.measured or one.out else shown(state, one.estimate)
-        row = (
-            str(place),
-            state.options[n].words,
-            measured,
-            shown(state, state.first[n]),
-            now,
-        )
+        row = (str(place), state.options[n].words, measured, shown(state, state.first[n]), now)
         rows.append(row[: len(columns)])
     console.print()
     console.print(rich_table(Table(columns, rows)))
@@ -223,12 +212,6 @@ def _off(predicted: Estimate, measured: Estimate) -> str:
     inside = predicted.low <= measured.value <= predicted.high
     factor = measured.value / predicted.value
     return f"{100 * (factor - 1):+.0f} %, {'inside' if inside else 'outside'}"
-
-
-def _left_out(console: Console, state: SearchState) -> None:
-    """Those of one reason in one line."""
-    for one in first_of_each_reason(state.left_out):
-        say(console, f"Left out: {one.what}: {one.reason}.")
 
 
 def _still_open(console: Console, ranked: Sequence[Ranked], top: int) -> None:

@@ -32,24 +32,26 @@ let
   );
 
   system = lib.nixosSystem {
-    modules = lib.attrValues nixwulf.nixosModules ++ [
-      nixwulf.platforms.${platform}
-      (pkgs.path + "/nixos/modules/testing/test-instrumentation.nix")
-      {
-        nixpkgs.pkgs = pkgs;
-        networking.hostName = name;
-        # The tests' own modules give their machines the kernel's names.
-        networking.usePredictableInterfaceNames = lib.mkForce true;
-        nixwulf = {
-          cluster = { inherit (config.nixwulf.cluster) nodes sshKeys; };
-          disk.device = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_${serial}";
-          fabrics.switch = config.nixwulf.fabrics.switch // {
-            interface = "ens16";
+    modules =
+      lib.attrValues nixwulf.nixosModules
+      ++ [
+        nixwulf.platforms.${platform}
+        (pkgs.path + "/nixos/modules/testing/test-instrumentation.nix")
+        {
+          nixpkgs.pkgs = pkgs;
+          networking.hostName = name;
+          # The tests' own modules give their machines the kernel's names.
+          networking.usePredictableInterfaceNames = lib.mkForce true;
+          nixwulf = {
+            cluster = { inherit (config.nixwulf.cluster) nodes sshKeys; };
+            disk.device = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_${serial}";
+            fabrics.switch = config.nixwulf.fabrics.switch // {
+              interface = "ens16";
+            };
           };
-        };
-      }
-    ]
-    ++ modules;
+        }
+      ]
+      ++ modules;
   };
 in
 {

@@ -250,16 +250,23 @@ in
   };
   "fstrim, logrotate and the collection of garbage wait while the driver's processes run" = {
     expected = [ ];
-    actual = lib.filter (
-      name:
-      let
-        inherit (config.systemd.units."${name}.service") text;
-      in
-      !lib.all (folder: lib.hasInfix "ConditionPathExistsGlob=!${folder}/nixwulf/*.pid\n" text) [
-        "/run/user/*"
-        "/run"
-      ]
-    ) [ "fstrim" "logrotate" "nix-gc" ];
+    actual =
+      lib.filter
+        (
+          name:
+          let
+            inherit (config.systemd.units."${name}.service") text;
+          in
+          !lib.all (folder: lib.hasInfix "ConditionPathExistsGlob=!${folder}/nixwulf/*.pid\n" text) [
+            "/run/user/*"
+            "/run"
+          ]
+        )
+        [
+          "fstrim"
+          "logrotate"
+          "nix-gc"
+        ];
   };
   "nothing puts the node to sleep or updates it" = {
     expected = {

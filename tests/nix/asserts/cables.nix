@@ -17,9 +17,9 @@ in
       ring-spark3 = "192.168.4.1/24";
       ring-spark3-2 = "192.168.5.1/24";
     };
-    actual = lib.mapAttrs (
-      name: _: lib.head config.systemd.network.networks."20-${name}".address
-    ) (removeAttrs fabrics [ "lan" ]);
+    actual = lib.mapAttrs (name: _: lib.head config.systemd.network.networks."20-${name}".address) (
+      removeAttrs fabrics [ "lan" ]
+    );
   };
   "the firewall lets in the node at the other end of a cable, and nobody else there" = {
     expected = [
@@ -86,6 +86,8 @@ in
       [ "192.168.0.2" ]
       [ ]
     ];
-    actual = map (node: lib.optional (node.addresses ? ring-spark1) node.addresses.ring-spark1) cluster.nodes;
+    actual = map (
+      node: lib.optional (node.addresses ? ring-spark1) node.addresses.ring-spark1
+    ) cluster.nodes;
   };
 }

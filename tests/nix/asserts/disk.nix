@@ -66,6 +66,7 @@ in
   };
   "host names that begin alike do not make disks alike" = {
     expected = false;
-    actual = labelsOf (node "${longest}" first) == labelsOf (node "${lib.substring 0 62 longest}b" first);
+    actual =
+      labelsOf (node "${longest}" first) == labelsOf (node "${lib.substring 0 62 longest}b" first);
   };
 }

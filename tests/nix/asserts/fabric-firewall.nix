@@ -44,7 +44,8 @@ let
       addresses.office = "192.168.1.4";
     }
   ];
-  lines = firewall: lib.filter (lib.hasInfix "thunderbolt0") (lib.splitString "\n" firewall.extraCommands);
+  lines =
+    firewall: lib.filter (lib.hasInfix "thunderbolt0") (lib.splitString "\n" firewall.extraCommands);
   rules = firewall: lib.filter (lib.hasPrefix "iptables") (lines firewall);
 in
 {
@@ -69,16 +70,14 @@ in
   };
   "a cluster of a single node lets nobody in" = {
     expected = [ ];
-    actual = rules (
-      node {
-        nixwulf.cluster.nodes = [
-          {
-            name = "a";
-            addresses.cable = "10.0.0.1";
-          }
-        ];
-      }
-    );
+    actual = rules (node {
+      nixwulf.cluster.nodes = [
+        {
+          name = "a";
+          addresses.cable = "10.0.0.1";
+        }
+      ];
+    });
   };
   "no answer of a DHCPv6 server, for which a fabric has no question, comes in" = {
     expected = [ "ip6tables -I nixos-fw -i thunderbolt0 -p udp --dport 546 -j nixos-fw-log-refuse" ];

@@ -85,8 +85,7 @@ let
   sparkKernel = sparkNode.boot.kernelPackages.kernel.configfile.structuredConfig;
   unknownToSpark = lib.filter (
     name:
-    !spark ? ${name}
-    || lib.any (symbol: (sparkKernel.${symbol}.tristate or null) == "n") spark.${name}
+    !spark ? ${name} || lib.any (symbol: (sparkKernel.${symbol}.tristate or null) == "n") spark.${name}
   );
 
   blade = outputs.nixosConfigurations.pi-cm5-4-blade1;

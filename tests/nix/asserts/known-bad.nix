@@ -64,7 +64,9 @@ in
   };
   "a node tells the driver the release of its firmware" = {
     expected = "20260810";
-    actual = (evaluate [ { nixwulf.known-bad.firmwareVersion = "20260810"; } ]).environment.etc."nixwulf/linux-firmware".text;
+    actual =
+      (evaluate [ { nixwulf.known-bad.firmwareVersion = "20260810"; } ])
+      .environment.etc."nixwulf/linux-firmware".text;
   };
   "every entry says what was seen, what helps, and where that is from" = {
     expected = [ ];

@@ -63,7 +63,12 @@ let
         module
         (settings.${name} or { })
         # No fabric where no option of it is.
-        (lib.optionalAttrs (!lib.elem name [ "disk" "unattended" ]) fabric)
+        (lib.optionalAttrs (
+          !lib.elem name [
+            "disk"
+            "unattended"
+          ]
+        ) fabric)
       ];
     in
     {

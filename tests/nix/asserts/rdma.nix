@@ -118,8 +118,7 @@ in
     };
     actual = {
       nodes = lib.mapAttrs (
-        name: _:
-        lib.elem 4791 (opened.${name}.udp or [ ]) && lib.elem 18515 (opened.${name}.tcp or [ ])
+        name: _: lib.elem 4791 (opened.${name}.udp or [ ]) && lib.elem 18515 (opened.${name}.tcp or [ ])
       ) head.nixwulf.fabrics;
       worker = lib.findFirst (lib.hasInfix "4791") "none" (
         lib.filter (lib.hasInfix "eth3") (lines head.networking.firewall.extraCommands)

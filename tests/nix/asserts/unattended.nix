@@ -50,18 +50,21 @@ in
       before = lib.elem "boot-complete.target" check.before;
       requiredBy = lib.elem "boot-complete.target" check.requiredBy;
       # Where the file is that says so.
-      marked = lib.hasInfix "RequiresMountsFor=/boot\n" node.systemd.units."systemd-bless-boot.service".text;
+      marked =
+        lib.hasInfix "RequiresMountsFor=/boot\n"
+          node.systemd.units."systemd-bless-boot.service".text;
     };
   };
-  "a generation that is not good yet and whose sshd does not come up is booted again, until it is passed over" = {
-    expected = [ ];
-    actual = lib.subtractLists (lib.splitString "\n" node.systemd.units."boot-complete.target".text) [
-      "OnFailure=reboot.target"
-      "OnFailureJobMode=replace-irreversibly"
-      "JobTimeoutSec=15min"
-      "JobTimeoutAction=reboot"
-    ];
-  };
+  "a generation that is not good yet and whose sshd does not come up is booted again, until it is passed over" =
+    {
+      expected = [ ];
+      actual = lib.subtractLists (lib.splitString "\n" node.systemd.units."boot-complete.target".text) [
+        "OnFailure=reboot.target"
+        "OnFailureJobMode=replace-irreversibly"
+        "JobTimeoutSec=15min"
+        "JobTimeoutAction=reboot"
+      ];
+    };
   "an update, which may restart sshd, does not mark the boot again" = {
     expected = {
       sshd = [ ];
@@ -85,20 +88,21 @@ in
       (lib.elem "nofail" blade.fileSystems."/boot/firmware".options)
     ];
   };
-  "old generations leave the boot partition by number and the store by age, while nothing else wants the disk" = {
-    expected = {
-      limit = 5;
-      gc = true;
-      options = "--delete-older-than 30d";
-      idle = "idle";
+  "old generations leave the boot partition by number and the store by age, while nothing else wants the disk" =
+    {
+      expected = {
+        limit = 5;
+        gc = true;
+        options = "--delete-older-than 30d";
+        idle = "idle";
+      };
+      actual = {
+        limit = loader.configurationLimit;
+        gc = node.nix.gc.automatic;
+        inherit (node.nix.gc) options;
+        idle = node.systemd.services.nix-gc.serviceConfig.IOSchedulingClass;
+      };
     };
-    actual = {
-      limit = loader.configurationLimit;
-      gc = node.nix.gc.automatic;
-      inherit (node.nix.gc) options;
-      idle = node.systemd.services.nix-gc.serviceConfig.IOSchedulingClass;
-    };
-  };
   "nobody edits the kernel's command line at the boot menu" = {
     expected = false;
     actual = loader.editor;

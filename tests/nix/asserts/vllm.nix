@@ -105,11 +105,17 @@ in
       credential = true;
       program = true;
     };
-    actual = map (config: {
-      mode = (serviceOf config).environment.RAY_AUTH_MODE;
-      credential = lib.hasInfix "LoadCredential=ray-token:/var/lib/nixwulf/ray-token\n" (textOf config);
-      program = lib.hasInfix "/bin/with-ray-token" (serviceOf config).serviceConfig.ExecStart;
-    }) [ head rayWorker ];
+    actual =
+      map
+        (config: {
+          mode = (serviceOf config).environment.RAY_AUTH_MODE;
+          credential = lib.hasInfix "LoadCredential=ray-token:/var/lib/nixwulf/ray-token\n" (textOf config);
+          program = lib.hasInfix "/bin/with-ray-token" (serviceOf config).serviceConfig.ExecStart;
+        })
+        [
+          head
+          rayWorker
+        ];
   };
   "without Ray there is no token" = {
     expected = [

@@ -4,28 +4,15 @@ import pytest
 
 from nixwulf.core import files
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import find_input, find_results, read_text, shipped
-
-
-@pytest.mark.parametrize(
-    ("package", "expected"),
-    [
-        ("/src/driver/nixwulf", "/src"),
-        ("/p/lib/python3.13/site-packages/nixwulf", "/p/share/nixwulf"),
-        ("/usr/lib/python3/dist-packages/nixwulf", "/usr/share/nixwulf"),
-    ],
-)
-def test_clusters_and_sweeps_come_with_a_checkout_and_with_an_installation(package, expected):
-    assert shipped(Path(package)) == Path(expected)
+from nixwulf.core.files import find_input, find_results, read_text
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    package = tmp_path / "lib" / "python3.13" / "site-packages" / "nixwulf"
-    monkeypatch.setattr(files, "__file__", str(package / "core" / "files.py"))
+    monkeypatch.setattr(files, "SHIPPED", tmp_path / "data")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    sweeps = tmp_path / "share" / "nixwulf" / "sweeps"
+    sweeps = tmp_path / "data" / "sweeps"
     sweeps.mkdir(parents=True)
     (sweeps / "demo.yaml").touch()
     (sweeps / "lab").mkdir()

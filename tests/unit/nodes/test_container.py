@@ -68,6 +68,7 @@ def test_a_node_gives_only_what_it_has(node):
 
 
 def test_an_nvidia_gpu_is_given_by_its_cdi_specification(node):
+    # no output: what our own question to the node prints, a word a line (nodes/container.py)
     found = toolbox(node("/dev/dri\nnvidia.com/gpu=all\nmemlock\n--\n"))
     argv = found.argv("name", ["nvidia-smi"], (), "/tmp/nixwulf-1")
     assert "--device=nvidia.com/gpu=all" in argv
@@ -84,6 +85,7 @@ def test_the_programs_are_those_inside(node):
     ("answer", "reason"),
     [
         ("podman\n", "Node 'fw1' lacks podman; install it."),
+        # no output: what our own question to the node prints, a word a line (nodes/container.py)
         (
             "/dev/dri\ncdi\n",
             "Node 'fw1' has no CDI specification, without which a container does not see its "

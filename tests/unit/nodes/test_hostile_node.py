@@ -2,18 +2,19 @@
 
 import pytest
 
+from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Node
-from nixwulf.nodes.ssh import Connection, check_numbers, mismatch
+from nixwulf.nodes.ssh import mismatch
 
 NODE = Node("n1", "lab", "me@fw1")
 
 
 def test_a_number_that_no_machine_has_is_a_sentence():
     with pytest.raises(NixwulfError, match="'n1' gives a number of 5000 digits"):
-        check_numbers(Connection(NODE, ()), f"/proc/meminfo:MemTotal: {'9' * 5000} kB\n")
+        check_numbers(NODE.name, f"/proc/meminfo:MemTotal: {'9' * 5000} kB\n")
     text = f"counter:{2**64}\n"
-    assert check_numbers(Connection(NODE, ()), text) == text
+    assert check_numbers(NODE.name, text) == text
 
 
 def test_a_changed_host_key_is_one_sentence_with_the_command():

@@ -419,5 +419,5 @@ def test_legend_and_table_of_fabrics_give_the_same_round_trip(tmp_path):
     assert set(table) == {"near", "far"}
     assert len(summary.sections) == 2
     for section in summary.sections:
-        legend = {one.words: one.note for one in plots(section).legend}
+        legend = {one.words: one.note for one in plots(section, iter(range(9))).legend}
         assert legend == table

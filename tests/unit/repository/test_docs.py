@@ -67,6 +67,16 @@ def test_the_documents_stay_within_what_one_reads():
     assert words.in_readme(ROOT) <= words.MOST_IN_README
 
 
+def test_the_first_screen_has_the_two_commands_within_sixty_words():
+    text = (ROOT / "README.md").read_text()
+    before = text[: text.index("make test")]
+    assert "make demo" in before
+    assert len(before.split()) <= 60
+    assert {"demo", "test"} <= set(
+        re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    )
+
+
 def test_each_parameter_says_what_it_does():
     having = [*all_engines().values(), *all_benchmarks().values()]
     silent = [f"{one.name}: {n}" for one in having for n, p in one.parameters.items() if not p.help]

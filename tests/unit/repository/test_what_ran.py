@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,12 @@ BUILT = PASSED[: PASSED.index("  160.2")]
 
 @pytest.fixture
 def flake(tmp_path, monkeypatch):
-    """A flake of one platform, module, system, image and VM test, in the current folder."""
+    """A flake of one platform, module, system, image and VM test, in the current folder.
+
+    Every commit that a test names is the folder as it is then.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(what_ran, "tree_of", lambda _: nullcontext(Path()))
     for name in ("platforms/generic-x86_64", "tests"):
         Path("nixos", name).mkdir(parents=True)
     for name in ("modules", "clusters"):
@@ -140,11 +145,61 @@ def test_a_build_that_failed_is_shown(flake):
     assert cells("vm-switch")[1:3] == ["**failed**: vm-switch", "-"]
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *("nixos/tests/switch.nix", "nixos/tests/switch/new.py", "nixos/tests/prelude.py"),
+        *("nixos/tests/default.nix", "nixos/tests/machines/knock.py", "modules/engine.nix"),
+        *("nixos/platforms/generic-x86_64/new.nix", "driver/nixwulf/sweep/session.py"),
+        "driver/nixwulf/plugins/engines/vllm/__init__.py",
+    ],
+)
+def test_a_result_of_before_a_change_of_what_it_is_made_of_is_stale(flake, changed):
+    with Path("nixos/tests/switch.nix").open("a") as file:
+        file.write('knock\nnode.succeed("nixwulf bench")\n')
+    record(PASSED)
+    assert (cells("vm-switch")[2][:8], what_ran.stale()) == ("passed, ", [])
+    assert "stale" not in cells("vm-switch")[2]
+    path = Path(changed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write("# changed\n")
+    assert cells("vm-switch")[2].startswith("passed, stale, 2 of 2, ")
+    assert cells("modules/engine")[2] == "vm-switch passed, stale"
+    assert what_ran.stale() == ["switch"]
+    record(PASSED)
+    assert what_ran.stale() == []
+
+
+@pytest.mark.parametrize(
+    "changed", ["README.md", "modules/other.nix", "driver/nixwulf/report/text.py"]
+)
+def test_a_change_elsewhere_makes_no_result_stale(flake, changed):
+    record(PASSED)
+    Path(changed).parent.mkdir(parents=True, exist_ok=True)
+    Path(changed).write_text("changed")
+    assert "stale" not in cells("vm-switch")[2]
+
+
+def test_a_test_that_failed_or_never_ran_is_among_those_to_boot(flake):
+    assert what_ran.stale() == ["switch"]
+    record(FAILED)
+    assert what_ran.stale() == ["switch"]
+
+
+def test_a_result_of_a_commit_that_is_not_here_is_refused(flake, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.chdir(flake)
+    what_ran.subprocess.run(["git", "init", "-q"], check=True)
+    with pytest.raises(InputError, match="no commit 'abc1234'"):
+        record(PASSED)
+
+
 def test_a_subtest_that_was_written_later_has_not_passed(flake):
     record(PASSED)
     with Path("nixos/tests/switch.nix").open("a") as file:
         file.write('with subtest("the node is reached again"):\n')
-    shown = "passed before 1 of its subtests were written"
+    shown = "passed before 1 of its subtests were written, stale"
     assert cells("vm-switch")[2].startswith(f"{shown}, 2 of 2, ")
     assert cells("modules/engine")[2] == f"vm-switch {shown}"
 

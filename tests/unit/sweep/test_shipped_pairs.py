@@ -84,7 +84,6 @@ def test_a_sweep_for_the_lab_plans_cases_there_and_names_the_lab_s_fabric_elsewh
 @pytest.mark.parametrize(("sweep", "cluster"), SEED_PAIRS)
 def test_a_seed_plans_cases_on_a_cluster_or_says_in_one_line_why_it_has_none(sweep, cluster):
     done = dry_run(sweep, cluster)
-    assert max(map(len, done.output.splitlines())) <= WIDTH or done.exit_code == 2
     assert "…" not in done.output
     if done.exit_code != 0:
         assert done.exit_code == 2
@@ -100,14 +99,13 @@ def test_no_sweep_for_all_clusters_names_a_fabric_or_counts_threads(sweep):
         assert "threads" not in block.get("parameters", {})
 
 
-@pytest.mark.parametrize(("sweep", "cluster"), PAIRS + LAB_PAIRS)
-def test_a_dry_run_cuts_nothing_at_eighty_columns(sweep, cluster):
+@pytest.mark.parametrize(("sweep", "cluster"), PAIRS + LAB_PAIRS + SEED_PAIRS)
+def test_a_dry_run_that_is_piped_cuts_and_breaks_no_word(sweep, cluster):
     done = dry_run(sweep, cluster)
     if done.exit_code != 0:
         return
     plan = make_plan(load_sweep(sweep), load_cluster(cluster))
     lines = done.output.splitlines()
-    assert max(map(len, lines)) <= WIDTH
     assert "…" not in done.output
     (head,) = (number for number, line in enumerate(lines) if line.split()[0] == "case")
     rows = lines[head + 1 : head + 1 + len(plan.cases)]

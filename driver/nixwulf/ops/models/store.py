@@ -1,7 +1,7 @@
 """What is done with models in the folder where they lie: listed, hashed, verified, removed.
 
 The driver runs this file on nodes as text (`python3 -I -S -c TEXT COMMAND JSON`), core/names.py
-with it, so it needs Python 3.9 and its standard library alone. It prints a line of JSON,
+with it, so it needs Python 3.9 and its standard library alone. It prints a line of JSON, which is
 {"error": ...} where it fails. Beside the models lies the folder SIDE: of each model a JSON file
 with its manifest (sha256 of the files and of their chunks) and the stats that the files had then,
 and what is not complete yet.

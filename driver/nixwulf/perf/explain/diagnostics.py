@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError
@@ -97,6 +98,7 @@ def _trained(record: Record) -> Iterator[Diagnostic]:
             )
 
 
+@cache
 def _port_gbps(platform: str) -> float:
     if platform not in platform_names():
         return 0.0

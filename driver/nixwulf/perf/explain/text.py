@@ -199,14 +199,13 @@ def _label(metric: str, under: Mapping[str, Any], seen: Mapping[str, set[str]]) 
 
 
 _BAR = 40
-_PIPE_WIDTH = 170
 _COLOURS = {"cannot be right": "bold red", "half of it or less": "bold red",
             "slower than predicted": "yellow"}  # fmt: skip
 
 
 def to_terminal(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> None:
     """Print explanations; in a pipe or a file a sentence is a line."""
-    console = output(_PIPE_WIDTH)
+    console = output()
     last, noticed = "", set[str]()
     for one, label in zip(explained, labels(explained), strict=True):
         if case(one) != last:

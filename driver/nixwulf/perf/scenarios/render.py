@@ -39,7 +39,6 @@ from nixwulf.perf.scenarios.text import (
 
 KIND = "prediction"
 """Of the document; no record has it, and record.validate refuses it."""
-_PIPE_WIDTH = 170
 _BAR = 32
 _SENTENCE = 40
 _ASSUMED = "Assumed, because it is not known:"
@@ -49,7 +48,7 @@ _UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements 
 
 def to_terminal(answer: Answer) -> None:
     """Print predictions; plain text where the output is a pipe or a file."""
-    console = output(_PIPE_WIDTH)
+    console = output()
     for sentence in (heading(answer.question), *_heads(answer)):
         say(console, sentence)
     _print_table(console, [_plain(one) for one in answer.forecasts], answer)
@@ -175,7 +174,7 @@ def _bars(console: Console, answers: Sequence[ScenarioForecast], metric: str, wh
         console.print(strategy)
         table = RichTable.grid(padding=(0, 2, 0, 0))
         table.add_row(*others)
-        console.print(Padding(table, (0, 0, 0, 2)))
+        console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def _both(one: ScenarioForecast) -> tuple[Prediction | None, Prediction | None]:

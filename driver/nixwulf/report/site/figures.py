@@ -15,8 +15,8 @@ from typing import Literal
 
 from nixwulf.core.metric import METRICS, adds_up
 from nixwulf.core.text import plural
-from nixwulf.report.charts import Chart, Curve, apart, inline
-from nixwulf.report.site.look import MOST_MARKS, Figure, Look, note_of, some, title_of
+from nixwulf.report.charts import MOST_MARKS, Chart, Curve, apart, inline, some
+from nixwulf.report.site.look import Figure, Look, note_of, title_of
 from nixwulf.report.site.rows import SiteRow, shorten
 from nixwulf.results.identity import DRAWN_APART, OVER_FABRICS, WORK, same
 
@@ -122,7 +122,7 @@ def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
     found = [(own, _lines(kind, own)) for own in panels.values()]
     found = [(own, lines) for own, lines in found if _worth(kind, own, lines)]
     found.sort(key=lambda panel: (-len(panel[1]), -len(panel[0]), title_of(panel[0][0], "")))
-    drawn = [(some(own), lines) for own, lines in found[:MOST_CHARTS]]
+    drawn = [(some(own, _value), lines) for own, lines in found[:MOST_CHARTS]]
     if not drawn:
         return None
     look = Look([row for own, _ in drawn for row in own])
@@ -310,7 +310,11 @@ def _best(lines: dict[str, list[SiteRow]]) -> dict[str, list[SiteRow]]:
     """The lines with the highest values, and of each as many marks as a chart holds of it."""
 
     def highest(line: str) -> float:
-        return max(row.value or 0.0 for row in lines[line])
+        return max(map(_value, lines[line]))
 
     names = sorted(lines, key=lambda line: (-highest(line), line))[:_MOST_LINES]
-    return {line: some(lines[line], _MOST_IN_LINE) for line in names}
+    return {line: some(lines[line], _value, _MOST_IN_LINE) for line in names}
+
+
+def _value(row: SiteRow) -> float:
+    return row.value or 0.0

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from nixwulf.core.text import microseconds, plural, unit_name
-from nixwulf.report.charts import LegendEntry, Mark, entry
+from nixwulf.report.charts import MOST_MARKS, LegendEntry, Mark, entry
 from nixwulf.report.predicted import About
 from nixwulf.report.site.rows import SiteRow, shorten
 
-MOST_MARKS = 60
-"""Of one chart; a mark is up to 600 bytes."""
 _MOST_IN_LEGEND = 12
 _LONGEST_WORDS = 240
 _LONGEST_TITLE = 44
@@ -39,15 +37,6 @@ class Figure:
     def predicted(self) -> bool:
         """Whether predictions stand behind marks."""
         return any(row.predicted for rows in self.rows for row in rows)
-
-
-def some(rows: Sequence[SiteRow], most: int = MOST_MARKS) -> list[SiteRow]:
-    """All rows, or as many as a chart shows, evenly from the highest value to the lowest."""
-    if len(rows) <= most:
-        return list(rows)
-    ordered = sorted(rows, key=lambda row: -(row.value or 0.0))
-    step = (len(ordered) - 1) / (most - 1)
-    return [ordered[round(index * step)] for index in range(most)]
 
 
 def within(figures: Iterable[Figure], most: int) -> list[Figure]:

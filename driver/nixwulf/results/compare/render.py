@@ -27,7 +27,6 @@ from nixwulf.results.compare.pairs import Ending, Pair, SideValue
 from nixwulf.results.compare.text import Names, difference_document, differences, pairs, sentences
 from nixwulf.results.identity import Identity
 
-_PIPE_WIDTH = 120
 _COLUMNS: tuple[Column | str, ...] = (
     "case",
     Column("metric", whole=True),
@@ -40,7 +39,7 @@ _STYLES = {"better": "good", "worse": "bad", "": "quiet"}
 
 def to_terminal(comparison: Comparison, limit: float | None) -> None:
     """Print a comparison; a case is named at the first of its metrics."""
-    console = output(_PIPE_WIDTH)
+    console = output()
     names = Names(comparison)
     for head in _heads(comparison, names):
         console.print(Text(head))

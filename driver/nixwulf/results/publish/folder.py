@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from nixwulf.core.text import case_name, link_name, unit_name, with_deviation
 from nixwulf.results import record as records_of
 from nixwulf.results.publish.identifiers import closed_words, known_words
 from nixwulf.results.publish.scrub import Finding, Scrubber
+from nixwulf.results.publish.words import WORD, texts
 from nixwulf.results.record import Record
 from nixwulf.results.store import RunFolder
 from nixwulf.results.table import as_rows, by_case, tidy
@@ -90,8 +92,10 @@ def publication(
         names: of engines and benchmarks, which identify nobody.
 
     Raises:
-        InputError: when two records become one.
+        InputError: when two records become one, or no text of the run has one of the others.
     """
+    others = tuple(other.strip() for other in others)
+    _check_words(folder, others)
     cluster = folder.plan["cluster"]["document"] if folder.plan else {}
     closed = closed_words(names)
     words = known_words(folder.records, cluster, closed, users, hosts, homes, others)
@@ -105,6 +109,19 @@ def publication(
         )
     title = _title(folder, records, scrubber)
     return Publication(_name(title, folder.records), title, records, tuple(scrubber.found))
+
+
+def _check_words(folder: RunFolder, words: Iterable[str]) -> None:
+    """Refuse a word that nowhere stands: the one that was meant would be published."""
+    every = "\n".join({folder.title, *(text for _, text in texts(folder.records))})
+    for word in words:
+        if not word or not re.search(rf"(?i)(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", every):
+            near = get_close_matches(word.lower(), {*WORD.findall(every.lower())}, n=1)
+            raise InputError(
+                f"No text of {str(folder.path)!r} has the word {word!r}"
+                + (f"; did you mean {near[0]!r}?" if near else ".")
+                + " Without --hide, publish shows the words that only you can judge."
+            )
 
 
 def _title(folder: RunFolder, records: Sequence[Record], scrubber: Scrubber) -> str:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from nixwulf.inventory.platforms import platform_names
-from nixwulf.results.publish.pattern import Kind
-from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS
+from nixwulf.results.publish.patterns import HOST_TEXTS, SERIAL_TEXTS, USER_TEXTS, Kind
+from nixwulf.results.publish.words import texts as texts_of
 from nixwulf.results.record import Record
 
 # Names that many machines and users have identify nobody.
@@ -74,7 +74,7 @@ def known_words(
         homes: folders of these users there.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
-    texts = [text for record in kept for text in strings(record)]
+    texts = list(dict.fromkeys(text for _, text in texts_of(kept)))
     found = _Private(closed)
     for host in (*hosts, *_found(HOST_TEXTS, texts), *_variables(kept, _HOST_VARIABLES)):
         found.add_host(host, "[host]")
@@ -101,19 +101,6 @@ def known_words(
             found.add_node(of_cluster[name], place)
         found.words[name.lower()] = Word("host name", place)
     return found.words | {other.lower(): Word("word", "[...]") for other in others}
-
-
-def strings(value: Any) -> Iterator[str]:
-    """Every text of a document, keys too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from strings(inner)
 
 
 @dataclass
@@ -162,14 +149,17 @@ class _Private:
         """The private words of a node of the cluster file."""
         user, _, host = node["ssh"].rpartition("@")
         self.add(user, "user name", "[user]")
-        for name in (host, *(fabric["address"] for fabric in node.get("fabrics", {}).values())):
+        for name in (
+            host,
+            *(fabric.get("address", "") for fabric in node.get("fabrics", {}).values()),
+        ):
             self.add_host(name, place)
         disk = node.get("disk", "").rpartition("/")[2]
         self.add(disk, "serial number", "[serial]")
         self.add(disk.rpartition("_")[2], "serial number", "[serial]")
         self.add("".join(node.get("host_key", "").split(" ")[1:2]), "key", "[key]")
         for outside in (node.get("meter", {}), node.get("power_switch", {})):
-            self.add_host(urlsplit(outside.get("url", "")).hostname or "", "[host]")
+            self.add_url(outside.get("url", ""))
 
     def add_url(self, url: str) -> None:
         """The host of an address that a case has; what is no address has none."""

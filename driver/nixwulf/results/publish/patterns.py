@@ -1,92 +1,111 @@
-"""What private texts look like: serial numbers, addresses, and names of hosts and users."""
+"""What private texts look like: data/private_texts.toml, and what of it no expression can tell."""
 
 from __future__ import annotations
 
 import ipaddress
 import itertools
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from math import log2
+from pathlib import Path
+from typing import Any, Literal
 
-from nixwulf.results.publish.pattern import Pattern, pattern
-from nixwulf.results.publish.secrets import SECRETS
+from nixwulf.core.files import read_toml
+from nixwulf.results.publish.words import is_public
+
+Kind = Literal["key", "serial number", "host name", "user name", "address"]
+_DATA = Path(str(resources.files("nixwulf"))) / "data"
+FAMILIES = _DATA / "token_families.toml"
 
 # Same-machine addresses are everybody's.
 _NO_ADDRESSES = re.compile(r"127\..*|0\.0\.0\.0|255\.255\..*|::1?")
 _NUMBERS = 4
+_COLONS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
 _OF_A_GAP = len("::")
 _NO_HOSTS = re.compile(r"sha256|entry|plt|GLIBC.*|GCC.*|CXXABI.*", re.IGNORECASE)
-# A version of four numbers cannot be distinguished from an address,
-# nor an address behind a version.
-_DOT = r"(?:\.|\[\.\]|\(\.\))"
-_IPV4 = re.compile(rf"(?<!\d)(?:\d{{1,3}}{_DOT}){{3,}}\d{{1,3}}(?!\d)")
-_COLONS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
-_PRIVATE = (
-    r"local|lan|home|internal|localdomain|intranet|intra|corp|private|home\.arpa|fritz\.box|ts\.net"
-)
-# Top-level domains of hosts, but those that are endings of files or of names in programs too.
-_PUBLIC = (
-    r"com|net|org|edu|gov|mil|info|biz|eu|de|at|ch|li|uk|ie|fr|nl|be|lu|it|es|pt|se|fi|dk|cz|pl|hu|gr"
-    r"|ru|ua|us|ca|mx|br|ar|cl|au|nz|jp|cn|kr|tw|hk|sg|za|il|tr|io|ai|dev|cloud|tech|xyz|online|site"
-    r"|space|host|network|systems|computer|science|university|zone|link|click|us\.com"
-)
-# Where software and numbers come from: everybody's.
-_SITES = re.compile(
-    r"(?i)(?:.+\.)?(?:github|githubusercontent|gitlab|huggingface|hf|ghcr|quay|docker|nvcr|nixos|cachix|pypi"
-    r"|pythonhosted|python|pytorch|kernel|debian|ubuntu|fedoraproject|freedesktop|nvidia|amd|intel"
-    r"|apple|arm|qualcomm|broadcom|mellanox|microsoft|google|anthropic|openai|mistral|qwen|meta"
-    r"|arxiv|netlib|open-mpi|iperf|gnu|w3|json-schema|llvm|ray|vllm|sglang|lmsys|exolabs|modelscope"
-    r"|ollama|usenix|z|ggml|hellas|youtubesummary|route179|conselara|reddit|youtube|wikipedia|localscore|jeffgeerling|geerlingguy|frame|stackoverflow"
-    r"|nixwulf|mlcommons|spec|hpcc|osu|ohio-state|linux-rdma|conda|anaconda|npmjs|crates|rust-lang"
-    r"|apache|cloudflare|r2|amazonaws|windows|phoronix|servethehome|level1techs|framework)"
-    r"\.(?:com|org|net|io|ai|co|dev|eu|cn|edu|fr|work|computer)"
-)
-_USER_AT_HOST = re.compile(r"(?<![\w.+-])[\w.+-]+@(?P<host>\[host\]|[A-Za-z0-9][\w.-]*)")
-
-# Between the parts of a path: also as an address, a JSON text or Windows has them.
-_SLASH = r"(?:/+|\\+/?|%2[Ff]|%5[Cc])"
-_PART = r"[^/\\\s:'\",;()\[\]%<>|&]"
-# Below these somebody's folder is found, or what everybody has.
-_ROOTS = (
-    r"mnt|media|[Vv]olumes|scratch\d*|nfs\d*|net|export|gpfs|lustre|beegfs|ceph|autofs|vol\d*|storage|srv"
-    r"|data\d*|work\d*|afs|shared|raid\d*|people|u\d*"
-)
-_PLACES = (
-    rf"(?:{_ROOTS}|nas\d*|disk\d*|ssd\d*|nvme\w*|sd[a-z]\d*|\w*users?|people|homes?[\w-]*|staff|students?"
-    r"|projects?|groups?|u\d*|fast|slow|big|tank|pool\d*)"
-)
-_NOBODYS = re.compile(
-    r"(?i)\.|\.\.|models?|llms?|ggufs?|weights|checkpoints|huggingface|hf|hub|cache|tmp|temp|bin|lib\w*"
-    r"|share|src|opt|nix|store|root|nixos|nobody|ubuntu|debian|admin|user|runner|builder|public|datasets?|bench\w*|results?|runs?"
-    r"|nixwulf|ollama|vllm|llama.*|mlx.*|exo|containers?|images?|downloads?|www|git|http|boot|efi|data|swap|wsl|[a-z]"
-    r"|.*\.[a-z0-9]{1,12}"
-)
-_SYSTEM_USERS = re.compile(
-    r"(?i)root|nobody|nogroup|daemon|sys|adm|wheel|sudo|users|user|video|render|docker|tty|disk|kvm|libvirt|audio|input"
-    r"|plugdev|cdrom|dialout|lpadmin|netdev|staff|nixbld.*|nixos|ubuntu|debian|admin|_.*|systemd-.*"
-)
-
-_MAC = r"[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}"
-_MIXED = re.compile(r"(?=.*[a-fA-F])(?=.*\d)(?!\d+[eE]\d+$).*")
+_DOTTED = re.compile(r"(?:\d{1,3}\.){3,}\d{1,3}")
 _CHANGES = 4
+_LONG = 10
 # Instruction sets, and what HPL calls its variants.
 _NO_SERIALS = re.compile(r"AVX\w*|W[RC][0-9CLR]{6}")
+_NO_ACCOUNTS = re.compile(r"(?i)system|administrators|.*\.(?:exe|dll|bat|cmd|gguf|py)")
+_ESCAPES = frozenset("nrtbfvaux")
+# As one number, other networks of nobody are as good as any count of bytes.
+_BY_NUMBER = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")))
+
+# The largest vocabularies have fewer tokens than this: the number of one is no secret.
+_VOCABULARY = 1 << 22
+_NO_VALUES = re.compile(
+    r"(?i:true|false|none|null|nil|yes|no|on|off|unset|empty|bool:.*|\(.*|<.*|\$.*|-.*)|[A-Z_]{3,9}"
+)
+_DECIMALS = re.compile(r"\d+\.\d+[A-Za-z%]{0,3}")
+_SHORTEST_WORD = 8
+_BITS_PER_CHARACTER = 3.4
+_OF_EACH = 3
 
 
-def _no_serial(match: re.Match[str]) -> bool:
-    return not any(char.isdecimal() for char in match["it"])
+@dataclass(frozen=True)
+class Pattern:
+    """A kind of private text; the group 'it', or the whole, is taken out, unless spared."""
+
+    kind: Kind
+    expression: re.Pattern[str]
+    instead: str
+    spare: Callable[[re.Match[str]], bool]
+    unless: re.Pattern[str]
+    everywhere: bool
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where it is in a text: begin and end of each, in order."""
+        group = "it" if "it" in self.expression.groupindex else 0
+        for match in self.expression.finditer(text):
+            if not self.unless.fullmatch(match[group]) and not self.spare(match):
+                yield match.span(group)
+
+
+def _no_secret(match: re.Match[str]) -> bool:
+    """Counts of tokens and their numbers in a vocabulary are none; of a password all is one."""
+    name, value = match["name"].lower(), match["it"].rstrip(".")
+    if _NO_VALUES.fullmatch(value):
+        return True
+    if not re.fullmatch(r"[0-9.,/x]+\S{0,3}", value):
+        # Of a token of text a word is the text.
+        of_text = name == "token" and not match[0].startswith("-")
+        is_word = not any(map(str.isdigit, value)) and len(value) < _SHORTEST_WORD
+        return (of_text and is_word) or (bool(match["many"]) and not any(map(str.isdigit, value)))
+    if name == "token":
+        return bool(match["many"]) or not value.isdecimal() or int(value[:20]) < _VOCABULARY
+    few = len(value) <= _OF_EACH or _DECIMALS.fullmatch(value)
+    return bool(match["many"]) or (name in {"pass", "pin", "secret"} and bool(few))
+
+
+def _looks_made(match: re.Match[str]) -> bool:
+    """Whether letters and digits are mixed as in no word: then it is not spared."""
+    text = match[0]
+    kinds = (
+        sum(map(str.islower, text)),
+        sum(map(str.isupper, text)),
+        sum(map(str.isdigit, text)),
+    )
+    entropy = -sum(n / len(text) * log2(n / len(text)) for n in Counter(text).values())
+    return min(kinds) >= _OF_EACH and entropy > _BITS_PER_CHARACTER
 
 
 def _no_bare_serial(match: re.Match[str]) -> bool:
     """Serial numbers change between letters and digits more often than names of models do."""
     text = match[0]
     changes = sum(a.isdecimal() != b.isdecimal() for a, b in itertools.pairwise(text))
-    return changes < _CHANGES or bool(_NO_SERIALS.fullmatch(text))
+    fewest = _CHANGES - (len(text) >= _LONG and sum(map(str.isdecimal, text)) > _LONG // 2)
+    return changes < fewest or bool(_NO_SERIALS.fullmatch(text))
 
 
 def _no_login(match: re.Match[str]) -> bool:
     host = match["host"]
     return bool(_NO_HOSTS.fullmatch(host)) or (
-        host[0].isdecimal() and not _IPV4.fullmatch(host.rstrip("."))
+        host[0].isdecimal() and not _DOTTED.fullmatch(host.rstrip("."))
     )
 
 
@@ -115,224 +134,62 @@ def _no_number_of_ipv4(match: re.Match[str]) -> bool:
     return not any(p.is_private and not p.is_loopback and p.packed[0] for p in places)
 
 
-def _no_fqdn(match: re.Match[str]) -> bool:
-    return bool(_SITES.fullmatch(match[0].rstrip(".")))
+def _no_decimal_ipv4(match: re.Match[str]) -> bool:
+    number = int(match[0])
+    return number >> 32 > 0 or not any(ipaddress.ip_address(number) in n for n in _BY_NUMBER)
 
 
-def _no_persons(match: re.Match[str]) -> bool:
-    return bool(_NOBODYS.fullmatch(match["it"]) or _SYSTEM_USERS.fullmatch(match["it"]))
+def _no_domain_user(match: re.Match[str]) -> bool:
+    """A path, or a line that was broken: '\\n' before a word that is everybody's."""
+    name = match["name"]
+    broken = len(match["slash"]) == 1 and name[0] in _ESCAPES and is_public(name[1:])
+    return broken or bool(_NO_ACCOUNTS.fullmatch(name))
 
 
-def _no_user(match: re.Match[str]) -> bool:
-    return bool(_SYSTEM_USERS.fullmatch(match["it"]))
+def _no_mixture(match: re.Match[str]) -> bool:
+    return not _looks_made(match)
 
 
-def _no_mac(match: re.Match[str]) -> bool:
-    return not _MIXED.fullmatch(match["it"])
+_SPARES: dict[str, Callable[[re.Match[str]], bool]] = {
+    function.__name__[1:]: function
+    for function in (
+        *(_no_secret, _no_mixture, _no_bare_serial, _no_login, _no_domain_user, _no_ipv4),
+        *(_no_other_ipv4, _no_number_of_ipv4, _no_decimal_ipv4),
+    )
+}
 
 
-_LS = r"(?m)^[^\n]*?[dlbcps-](?:[r-][w-][xsStT-]){3}[.+@]?\s+\d+\s+"
-_LATITUDE = r"[+-]?\d{1,2}\.\d{4,8}"
-_LONGITUDE = r"[+-]?1?\d{1,2}\.\d{4,8}"
+def _written(text: str, pieces: Mapping[str, str]) -> str:
+    """An expression whose pieces, and theirs, are in their places."""
+    while (whole := re.sub(r"<<(\w+)>>", lambda piece: pieces[piece[1]], text)) != text:
+        text = whole
+    return text
 
-PATTERNS = (
-    *SECRETS,
-    pattern("serial number", r"/dev/disk/by-(?:id|uuid|partuuid)/(?P<it>[^\s,;'\"\[]+)"),
-    pattern(
-        "serial number",
-        r"(?<![A-Za-z0-9])(?:(?:nvme|ata|scsi|usb|mmc)-[\w.:+-]*_[\w.:+-]*"
-        r"|wwn-0x[0-9a-f]+|(?:eui|naa)\.[0-9a-f]{16,})",
-    ),
-    pattern(
-        "serial number",
-        r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}(?![0-9A-Za-z])",
-    ),
-    # Of libp2p, and so of exo: a node's identity for as long as its key lasts.
-    pattern("serial number", r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}"),
-    pattern("serial number", r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])"),
-    pattern(
-        "serial number",
-        r"(?<![A-Za-z])(?i:serial(?:[ _-]?(?:number|num|no\.?))?|s/n|sn|(?:asset|service)[ _-]?tag"
-        r"|imei|iccid|imsi|part[ _-]?(?:number|no\.?)|board[ _-]?id)"
-        r"[\"']?(?:\s*[:=#]\s*|\s+(?:is\s+)?)[\"'/]?(?P<it>[A-Za-z0-9][\w-]{4,}(?:/[\w-]+)*)",
-        _no_serial,
-    ),
-    # Of a disk formatted as FAT.
-    pattern("serial number", r"(?i)\buuid[=: ]\s*[\"']?(?P<it>[0-9a-f]{4}-[0-9a-f]{4})(?![\w-])"),
-    pattern("serial number", r"(?<![\w.+/-])[A-Z0-9]{8,24}(?![\w.+-])", _no_bare_serial),
-    Pattern("user name", _USER_AT_HOST, "[user]@[host]", _no_login),
-    pattern(
-        "user name",
-        rf"(?:{_SLASH}(?:homes?\d*|[Uu]sers|run{_SLASH}media|media|var{_SLASH}(?:spool{_SLASH})?mail|cron{_SLASH}crontabs){_SLASH})"
-        rf"(?:\.ecryptfs{_SLASH}|\w*users?{_SLASH}|(?P<initial>\w){_SLASH}(?=(?P=initial)))*"
-        rf"(?P<it>(?!\.){_PART}+)",
-        _no_user,
-    ),
-    pattern(
-        "user name",
-        rf"(?<![\w.]){_SLASH}(?:{_ROOTS}){_SLASH}(?:{_PLACES}{_SLASH})*(?P<it>{_PART}+)",
-        _no_persons,
-    ),
-    pattern("user name", r"\bHOME[\"']?\s?[=:]\s?[\"']?(?P<it>(?!/root\b)/[^\s\"',;:\[]+)"),
-    # A person before an address, a repository of one after it, and a name in a directory.
-    pattern(
-        "user name", r"(?P<it>[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*){1,3})(?= <\[user\]@\[host\]>)"
-    ),
-    pattern("user name", r"\[user\]@\[host\]:(?P<it>[\w.-]+)(?=/[\w.-]+\.git\b)"),
-    pattern("user name", r"(?i)(?<!\w)(?:(?:uid|cn|ou|dc|o)=[^,=\s]+,\s?)+dc=[^,=\s]+"),
-    pattern("user name", r"(?<![\w~/.)-])~(?P<it>[A-Za-z_][\w.-]*)(?=[/\s:;,'\")]|\Z)", _no_user),
-    pattern("user name", r"(?<=[=,])\d+\((?P<it>[A-Za-z_][\w.-]*)\)", _no_user),
-    pattern("user name", _LS + r"(?P<it>[A-Za-z_][\w.-]*)", _no_user),
-    pattern("user name", _LS + r"\S+\s+(?P<it>[A-Za-z_][\w.-]*)", _no_user),
-    pattern(
-        "user name",
-        r"(?m)^(?P<it>[a-z_][\w.-]*)\s+\d+\s+\d+\.\d\s+\d+\.\d\s",
-        _no_user,
-    ),
-    pattern(
-        "user name",
-        r"(?<![\w.-])(?P<it>[a-z_][\w.-]*)\s+(?:on\s+)?(?:pts/\d|tty\d)",
-        _no_user,
-    ),
-    pattern("user name", r"(?m)(?<![\w.-])(?P<it>[a-z_][\w.-]*):[x*!]?:\d+:\d+:", _no_user),
-    pattern("user name", r"(?<=:)[x*!]?:\d+:\d+:(?P<it>[^:\n]+):/"),
-    pattern(
-        "user name",
-        r"\b(?:[Uu]ser(?:name)?(?:=|: ?)|(?i:for|by|of|invalid) (?:invalid )?(?i:user) "
-        r"|logged in as |Accepted \w+ for |chown (?:-\w+ )*|login:? |[Oo]wner(?:: ?|=| is | )"
-        r"|(?:sudo(?: -\w)*|runuser|setpriv|su|crontab|ssh) (?:-u|--user|-l|-) ?)"
-        r"(?P<it>[A-Za-z_][\w.-]*)",
-        _no_user,
-    ),
-    # As sudo's rules and lists of sessions have them.
-    pattern("user name", r"(?m)^(?P<it>[a-z_][\w.-]*)\s+ALL\s?=", _no_user),
-    pattern("user name", r"(?m)(?:^|\s)\d+\s+\d{3,6}\s+(?P<it>[a-z_][\w.-]*)\s+seat\d", _no_user),
-    # A share of Windows: its machine, then a folder that is mostly somebody's.
-    pattern("host name", r"(?<![\w\\:])\\{2,4}(?P<it>[A-Za-z][\w.-]+)\\{1,2}(?=[A-Za-z])"),
-    pattern(
-        "user name",
-        r"(?<![\w\\:])\\{2,4}(?:\[host\]|[A-Za-z][\w.-]+)\\{1,2}(?P<it>[A-Za-z][\w.-]*)",
-        _no_persons,
-    ),
-    pattern(
-        "host name",
-        rf"(?i)(?<![a-z0-9])(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9])?\.)+(?:{_PRIVATE})(?![a-z0-9])",
-    ),
-    pattern(
-        "host name",
-        rf"(?i)(?<![\w.@$-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*(?=[a-z0-9-]*[a-z])[a-z0-9-]+\.(?:{_PUBLIC})\.?(?![\w(.-])",
-        _no_fqdn,
-    ),
-    # The same below domains that are also endings of files or names in programs.
-    pattern(
-        "host name",
-        r"(?i)(?<![\w.@$-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z0-9-]+\.(?:app|me|co|cc|tv|im)\.?(?![\w(.-])",
-        _no_fqdn,
-    ),
-    pattern("host name", r"(?i)(?<![\w.-])[a-z0-9][\w-]*(?:\.[\w-]+)*\.consul(?![\w.-])"),
-    # What a cloud calls a store, an account and a machine.
-    pattern("host name", r"\b(?:s3a?|gs|gcs|abfss?|wasbs?|hdfs)://(?P<it>[\w.-]+)"),
-    pattern("serial number", r"\barn:aws[\w-]*:[\w-]*:[\w-]*:(?P<it>\d{12})"),
-    pattern("serial number", r"(?<![\w-])(?:i|vol|eni|ami|vpc|subnet)-[0-9a-f]{17}(?!\w)"),
-    pattern("host name", r"(?<![A-Za-z0-9])ip(?:-\d{1,3}){4}(?!\d)"),
-    pattern("host name", r"nixos-system-(?P<it>[^\s/\[]+?)-\d\d\.\d\d"),
-    pattern("host name", r"(?<![\w])(?:CN|OU|emailAddress)\s?=\s?(?P<it>[^,/\n\[\"]+)"),
-    # Four groups and more, whatever is around: IPv6, MAC and InfiniBand addresses, GUIDs, and GIDs,
-    # which perftest writes as sixteen decimal numbers, the IPv4 address in them too.
-    pattern("address", r"(?:[0-9A-Fa-f]{1,4}:){3,}[0-9A-Fa-f:]*"),
-    pattern(
-        "address",
-        r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[-_ ]){5,19}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])",
-        lambda match: match[0].replace(" ", "").isdecimal(),
-    ),
-    pattern("address", r"(?<![A-Za-z0-9])(?:enx|wlx|wwx)(?P<it>[0-9a-f]{12})(?![0-9A-Za-z])"),
-    pattern("address", rf"(?<![\w.]){_MAC}(?![\w.])"),
-    pattern("address", r"(?<![\w./-])(?:0x)?(?P<it>[0-9A-Fa-f]{12})(?![\w.-])", _no_mac),
-    pattern("address", r"(?<![\w.])[0-9a-fA-F]{4}\.(?P<it>[0-9A-Fa-f]{12})(?![\w.])"),
-    pattern(
-        "address",
-        r"(?<![\w.])(?P<it>(?:[0-9A-Fa-f]{2}\.){5}[0-9A-Fa-f]{2})(?![\w.])",
-        lambda match: match[0].replace(".", "").isdecimal(),
-    ),
-    pattern("address", r"(?<!\w)(?:0x[0-9A-Fa-f]{1,2}[:, ]\s?){5,19}0x[0-9A-Fa-f]{1,2}(?!\w)"),
-    pattern("address", r"(?<!\w)0x(?P<it>(?!0000|ffff|FFFF)[0-9A-Fa-f]{16})(?!\w)", _no_mac),
-    pattern("address", r"(?<![\w-])(?P<it>(?!0000)[0-9a-f]{16})(?![\w-])", _no_mac),
-    pattern(
-        "address",
-        r"(?<![\w.-])(?:0[xX])?(?P<it>[0-9A-Fa-f]{8})(?P<port>(?<!0x........):[0-9A-F]{4})?(?![\w.-])",
-        _no_number_of_ipv4,
-    ),
-    pattern(
-        "address",
-        r"(?<![\w.])(?:0[xX][0-9A-Fa-f]{1,2}|0[0-7]{1,3})(?:\.(?:0[xX][0-9A-Fa-f]{1,2}|0[0-7]{0,3})){3}(?![\w.])",
-        _no_other_ipv4,
-    ),
-    pattern(
-        "address", r"(?<![\d.])(?<!\d[-_])\d{1,3}(?:[-_]\d{1,3}){3}(?![\d]|[-_]\d)", _no_other_ipv4
-    ),
-    Pattern("address", _IPV4, "[address]", _no_ipv4),
-    pattern(
-        "address",
-        r"(?<![\d.])(?:192\.168|10\.\d{1,3}|172\.(?:1[6-9]|2\d|3[01]))\.(?:\d{1,3}|[xX*])\.[xX*](?!\w)",
-    ),
-    # Where the machines are: networks by their names, and degrees.
-    pattern(
-        "address",
-        r"(?i)(?<![a-z])(?:[eb]?ssid|wi-?fi(?: network)?|wlan)[\"']?\s*(?:[:=]|\bis\b|(?=[\"']))\s*"
-        r"(?!true|false)(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\n,;\[]+)",
-    ),
-    pattern("address", r"(?i)(?<![a-z])[eb]?ssid\s+(?P<it>[^\s,;:=\[]{2,})"),
-    pattern(
-        "address",
-        r"(?i)(?<![a-z])(?:lat(?:itude)?|lon(?:gitude)?|lng|gps|geo|coordinates?|location)[\"']?\s*[:=]?\s*"
-        r"(?P<it>[+-]?\d{1,3}\.\d{2,}(?:\s*[,; ]\s*[+-]?\d{1,3}\.\d{2,})?)",
-    ),
-    pattern(
-        "address",
-        r"[+-]?\d{1,3}(?:\.\d+)?\s?°(?:\s?\d+(?:\.\d+)?\s?['\u2032])?(?:\s?\d+(?:\.\d+)?\s?(?:\"|\u2033|''))?\s?[NSEWO]\b",
-    ),
-    pattern(
-        "address",
-        rf"(?<![\d.,])(?<!\d[,;] )(?<!\d ){_LATITUDE}[,;]\s?{_LONGITUDE}(?!\d|\s*[,;]?\s*[\d.])",
-    ),
-)
+
+def _patterns(document: Mapping[str, Any]) -> Iterator[Pattern]:
+    families = "|".join(read_toml(FAMILIES)["families"].values())
+    pieces = {**document["pieces"], "families": families}
+    for entry in document["text"]:
+        kind = entry["kind"]
+        instead = entry.get("instead", f"[{kind.removesuffix(' name').removesuffix(' number')}]")
+        unless = re.compile(_written(entry.get("unless", "(?!)"), pieces))
+        spare = _SPARES.get(entry.get("spare"), lambda _match: False)
+        for form in entry["forms"]:
+            expression = re.compile(_written(form, pieces), re.DOTALL)
+            yield Pattern(kind, expression, instead, spare, unless, "everywhere" in entry)
+
+
+_TEXTS = read_toml(_DATA / "private_texts.toml")
+PATTERNS = tuple(_patterns(_TEXTS))
 """In the order in which they are applied, IPv6 addresses after them."""
 
-HOST_TEXTS = tuple(
-    re.compile(expression, re.MULTILINE)
-    for expression in (
-        r"\b(?i:local host|remote host|hostname)[\"']?\s*[:=]\s*[\"']?([A-Za-z0-9][\w.-]*)",
-        r"^([A-Za-z0-9][\w.-]*):\d+:\d+ \[\d+\] NCCL",
-        r"nixos-system-([^\s/\[]+?)-\d\d\.\d\d",
-        r"(?<!\w)[A-Za-z_][\w.+-]*@(?!entry|plt|sha256|GLIBC)([A-Za-z][\w-]*)(?![\w.-])",
-        r"(?:connect to host|resolve (?:host ?name|host)) ([A-Za-z][\w.-]*)",
-        r"^\[([A-Za-z][\w.-]*):\d{3,}\]",
-        r"^(?:uname: ?)?Linux ([A-Za-z][\w.-]*) \d+\.\d+",
-        r"^(?:[A-Z][a-z]{2} [ \d]\d (?:\d\d:){2}\d\d|\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)?)"
-        r" ([A-Za-z][\w.-]*) [\w.()/-]+(?:\[\d+\])?:",
-        r"^([A-Za-z][\w-]*) kernel: \[",
-        r"\bserver ([A-Za-z][\w.-]*) (?:not responding|OK$)",
-        r"^(?://)?([A-Za-z][\w.-]+):?/\S* on / ?\S+ type ",
-        r"^PING ([A-Za-z][\w.-]*) \(",
-    )
-)
+HOST_TEXTS = tuple(re.compile(form, re.MULTILINE) for form in _TEXTS["names"]["hosts"])
 """Where programs print the names of hosts: Open MPI, HPCC, NCCL, NixOS, ssh, logs and prompts."""
 
-USER_TEXTS = tuple(
-    re.compile(expression)
-    for expression in (
-        r"[/\\](?:home|Users)[/\\](?:\w*users?[/\\])?([A-Za-z_][\w.-]*)",
-        r"\b(?:USER|LOGNAME|USERNAME)=([A-Za-z_][\w.-]*)",
-        r"(?<!\w)([A-Za-z_][\w.+-]*)@(?!entry|plt|sha256|GLIBC)[A-Za-z][\w-]*(?![\w.-])",
-    )
-)
+USER_TEXTS = tuple(re.compile(form) for form in _TEXTS["names"]["users"])
 """Where the names of users stand."""
 
-SERIAL_TEXTS = tuple(
-    p.expression
-    for p in PATTERNS
-    if p.kind == "serial number" and "it" in p.expression.groupindex and p.spare is _no_serial
-)
+SERIAL_TEXTS = tuple(p.expression for p in PATTERNS if p.everywhere)
 """Where serial numbers are labelled as such."""
 
 

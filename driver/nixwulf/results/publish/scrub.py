@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from nixwulf.core.schema import schema
 from nixwulf.results.publish.identifiers import Word, Words
@@ -46,12 +49,38 @@ def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:
 _CLUSTER_NAME = "cluster"
 # Ignoring case, an s is also the long one, whose small letter is none of the word.
 _OTHER_CASE = Word("word", "[...]")
-_SHORT = 3  # Shorter words are everywhere; they are names only alone, or in quotes.
+# Shorter words are everywhere; they are names only alone, in quotes, or where the user says so.
+_SHORT = 3
 # What is called a commit or a digest, or is an id of ours by the schema.
 _DIGESTS = frozenset({"build_commit", "revision", "plan_digest"})
 _DIGEST = re.compile(r"[0-9a-f]{7,64}(-dirty)?")
 _NOT_OF_AN_ID = re.compile(r"[^A-Za-z0-9._-]+")
+_NUMBERED = re.compile(r"(?i)serial([ _]?n\w*)?$|iccid|imei|imsi|phone|(?<![a-z])pin$")
+# Of JSON and Python; soft hyphens and characters of no width.
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nt\"'/\\]))")
+_BLANKS = {"n": "\n", "t": "\t"}
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+_DEPTH = 3
 _STORE_PATH = re.compile(r"/nix/store/[0-9a-z]{32}-[^/\s]+")
+
+
+def _without_escapes(text: str) -> str:
+    """As it is read: without escapes of JSON, HTML and addresses, within each other too."""
+    for _ in range(_DEPTH):
+        text = html.unescape(unquote(_UNSEEN.sub("", text)))
+        text = _ESCAPE.sub(
+            lambda m: _BLANKS.get(m[3], m[3]) if m[3] else chr(int(m[1] or m[2], 16)), text
+        )
+    return unicodedata.normalize("NFKC", text)
+
+
+def _joined(text: str) -> str:
+    """With the lines joined that a terminal may have broken: the longest, and what follows."""
+    lines = text.split("\n")
+    width = max(map(len, lines))
+    return "".join(line if len(line) == width else f"{line}\n" for line in lines).removesuffix(
+        "\n" if len(lines[-1]) < width else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -74,12 +103,14 @@ class Scrubber:
     keep: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
     found: list[Finding] = field(default_factory=list)
+    _done: dict[str, tuple[str, list[Finding]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.words = {w: word for w, word in self.words.items() if word.kind not in self.keep}
         ordered = sorted(self.words, key=len, reverse=True)
-        long = "|".join(re.escape(word) for word in ordered if len(word) >= _SHORT)
-        short = "|".join(re.escape(word) for word in ordered if len(word) < _SHORT)
+        named = {word for word in ordered if self.words[word].kind == "word"}
+        long = "|".join(re.escape(w) for w in ordered if len(w) >= _SHORT or w in named)
+        short = "|".join(re.escape(w) for w in ordered if len(w) < _SHORT and w not in named)
         parts = [f"(?<![A-Za-z0-9])(?:{long})(?![A-Za-z0-9])"] if long else []
         parts += [rf"(?<=['\"@])(?:{short})(?=['\":])"] if short else []
         self._known = re.compile("|".join(parts), re.IGNORECASE) if parts else None
@@ -107,9 +138,35 @@ class Scrubber:
         return sealed({**document, "schema_version": SCHEMA_VERSION})
 
     def text(self, text: str) -> str:
-        """A text without what is known or looks private."""
+        """A text without what is known or looks private.
+
+        Others read it with its longest lines joined, or without its escapes, where only that shows
+        something private.
+        """
         if not text or text in self.closed:
             return text
+        if text not in self._done:  # Records of one run have most of their texts in common.
+            begin = len(self.found)
+            self._done[text] = (self._read(text), self.found[begin:])
+            del self.found[begin:]
+        shown, found = self._done[text]
+        self.found += found
+        return shown
+
+    def _read(self, text: str) -> str:
+        begin = len(self.found)
+        shown = self._scrubbed(text)
+        if "\n" in text:
+            end = len(self.found)
+            joined = self._scrubbed(_joined(text))
+            apart, together = self.found[begin:end], self.found[end:]
+            more = sum(len(f.was) for f in together) > sum(len(f.was) for f in apart)
+            self.found[begin:] = together if more else apart
+            shown = joined if more else shown
+        plain = _without_escapes(shown)
+        return shown if plain == shown or (read := self._scrubbed(plain)) == plain else read
+
+    def _scrubbed(self, text: str) -> str:
         if text.lower() in self.words:
             return self._instead(text)
         # The hash of a store path is no serial number, nor its version an address.
@@ -185,6 +242,9 @@ class Scrubber:
                 return value
             if value and SECRET_NAME.search(key):
                 return self._secret(value)
+        if isinstance(value, int) and not isinstance(value, bool) and _NUMBERED.search(key):
+            self._note("serial number", str(value), "[serial]")
+            return "[serial]"
         return self._walk(value, rules)
 
     def _command(self, command: dict[str, Any]) -> dict[str, Any]:

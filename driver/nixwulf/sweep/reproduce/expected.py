@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import shipped
+from nixwulf.core.files import find_results
 from nixwulf.core.text import did_you_mean
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.identity import one_name
@@ -135,6 +135,4 @@ def reference(name: str, source: str) -> tuple[Record, ...]:
 @cache
 def published() -> dict[str, Path]:
     """The files of the published records by id: of this folder, else those of the driver."""
-    places = (_FOLDER, shipped(Path(__file__).parents[2]) / _FOLDER)
-    folder = next((place for place in places if place.is_dir()), _FOLDER)
-    return {path.stem: path for path in sorted(folder.glob("*.json"))}
+    return {path.stem: path for path in sorted(find_results(_FOLDER).glob("*.json"))}

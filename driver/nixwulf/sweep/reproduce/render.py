@@ -13,14 +13,13 @@ from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.reproduce.expected import Expectation
 from nixwulf.sweep.reproduce.outcome import FASTER, INSIDE, MISSING, SLOWER, Repeat
 
-_PIPE_WIDTH = 110
 _MOST_CAUSES = 4
 _STYLES = {INSIDE: "good", SLOWER: "bad", MISSING: "warning", FASTER: "warning"}
 
 
 def to_terminal(repeats: Sequence[Repeat], folder: str) -> None:
     """Print what a run in a folder came to."""
-    console = output(_PIPE_WIDTH)
+    console = output()
     sources = {repeat.expected.references[0]["kind"] for repeat in repeats}
     before = Column("published" if "published" in sources else "earlier run", number=True)
     columns = [*_COLUMNS[:2], before, *_COLUMNS[2:]]
@@ -46,7 +45,7 @@ _COLUMNS = (
 
 def expected(repeats: Sequence[Repeat], plan: Plan) -> None:
     """Print what a dry run would hold its cases against, and how its models are had."""
-    console = output(_PIPE_WIDTH)
+    console = output()
     rows = [
         [
             what(one.expected, one),
@@ -130,7 +129,7 @@ def _sentences(repeat: Repeat, folder: str) -> str:
 
 def list_repeatable(found: Iterable[tuple[Record, Plan | str]], cluster: str) -> None:
     """Print the published records that a cluster could repeat, and how many not, by reason."""
-    console = output(_PIPE_WIDTH)
+    console = output()
     rows, reasons = [], dict[str, int]()
     for record, plan in found:
         if isinstance(plan, str):

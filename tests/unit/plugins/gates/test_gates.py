@@ -471,6 +471,7 @@ def test_a_bad_build_of_llama_cpp_is_refused_where_the_case_computes_by_rocm(
 ):
     placed = ("llama.cpp", "llama-bench", "big", 1, None, None, "single")
     case = Case(*placed, {"backend": backend}, 1, 1, True, "")
+    # no output: our own question's frame around what the program printed
     answers = {"versions": {"fw1": f"nixwulf-engine:llama.cpp\n/usr/bin/x\n{printed}\n"}}
     alone = GateContext(nodes=(FW1,), facts=facts_of(), case=case, answers=answers)
     assert held("known-bad", alone).state == state

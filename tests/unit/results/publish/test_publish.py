@@ -2,7 +2,10 @@
 
 import copy
 import json
+import os
 import string
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -418,10 +421,98 @@ def test_a_word_that_nobody_can_know_is_taken_out_when_it_is_named(tmp_path, run
     document["warnings"] = ["Measured at Acme."]
     path.write_text(json.dumps(record.sealed(document)))
     command(run_folder, "--out", tmp_path / "results")
-    done = command(run_folder, "--out", tmp_path / "results", "--scrub", "acme")
+    done = command(run_folder, "--out", tmp_path / "results", "--hide", "acme")
     assert done.exit_code == 0
     (folder,) = (tmp_path / "results").iterdir()
     assert "Acme" not in (folder / "records" / path.name).read_text()
+
+
+@pytest.mark.parametrize("word", ["acmee", "cme", "", " ", "Acme Labs"])
+def test_a_word_that_stands_nowhere_is_refused_and_nothing_is_written(tmp_path, run_folder, word):
+    named_acme(run_folder)
+    done = command(run_folder, "--out", tmp_path / "results", "--hide", word)
+    assert done.exit_code == 2
+    assert repr(word.strip()) in done.stderr
+    assert ("'acme'" in done.stderr) == (word not in {"", " "})
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_word_of_two_letters_is_taken_out_wherever_it_stands(tmp_path, run_folder):
+    name = named_acme(run_folder)
+    assert command(run_folder, "--out", tmp_path / "results", "--hide", "at").exit_code == 0
+    (folder,) = (tmp_path / "results").iterdir()
+    document = json.loads((folder / "records" / name).read_text())
+    assert document["warnings"] == ["Measured [...] Acme."]
+
+
+def named_acme(run_folder):
+    """The record of a run that has a word nobody else knows."""
+    path = next((run_folder / "records").iterdir())
+    document = json.loads(path.read_text())
+    document["warnings"] = ["Measured at Acme."]
+    document["nodes"][0]["facts"]["rack of Acme"] = "Zurbaran3"
+    path.write_text(json.dumps(record.sealed(document)))
+    return path.name
+
+
+def test_words_that_are_in_no_text_of_ours_are_shown_with_where_they_stand(tmp_path, run_folder):
+    named_acme(run_folder)
+    done = command(run_folder, "--out", tmp_path / "results")
+    assert done.exit_code == 0
+    rows = [line.split() for line in done.stderr.splitlines()]
+    found = {row[0]: row[1:3] for row in rows if len(row) > 2 and row[1].isdecimal()}
+    assert found == {"acme": ["2", "nodes.facts"], "zurbaran3": ["1", "nodes.facts.rack"]}
+    assert list(found) == ["acme", "zurbaran3"]
+
+
+def test_on_a_terminal_the_words_that_are_named_are_taken_out(tmp_path, run_folder):
+    name = named_acme(run_folder)
+    theirs, ours = os.openpty()
+    os.write(theirs, b"acme, zurbaran3\n")
+    words = [sys.executable, "-m", "nixwulf", "publish", run_folder, "--out", tmp_path / "results"]
+    done = subprocess.run(
+        words, check=False, stdin=ours, capture_output=True, text=True, timeout=60
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "results").iterdir()
+    text = (folder / "records" / name).read_text().lower()
+    assert "acme" not in text
+    assert "zurbaran" not in text
+
+
+@pytest.mark.repository
+@pytest.mark.parametrize("run", ["examples/demo", "examples/delays"])
+def test_an_ordinary_run_has_few_words_to_ask_about(tmp_path, run):
+    done = command(run, "--lab", "--out", tmp_path)
+    assert done.exit_code == 0
+    assert len([line for line in done.stderr.splitlines() if "nodes." in line]) < 15
+
+
+def test_a_number_that_is_called_a_serial_one_is_taken_out(tmp_path):
+    run = real(ok(case(1), {"decode": [20.0]}))
+    run["nodes"][0]["facts"] |= {"serial_number": 1983925012345, "serial_ports": 2}
+    (published,) = publication(folder_of(record.sealed(run)), PLUGINS).records
+    assert published["nodes"][0]["facts"]["serial_number"] == "[serial]"
+    assert published["nodes"][0]["facts"]["serial_ports"] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["%70assword%3Dtiger", "p\\u0061ssword: tiger", "&#112;assword=tiger", "passwor\u200bd: tiger"],
+)
+def test_what_an_escape_hides_is_read_and_taken_out(text):
+    assert scrubbed(text) in ("password=[key]", "password: [key]")
+
+
+def test_what_a_terminal_broke_into_two_lines_is_taken_out_and_other_lines_stay():
+    text = "starting\nthe server of this long line is at 10.20.3\n0.40 and is up\nready\n"
+    shown = "starting\nthe server of this long line is at [address] and is up\nready\n"
+    assert scrubbed(text) == shown
+    assert (
+        scrubbed("a line that is longer\nthan another\n") == "a line that is longer\nthan another\n"
+    )
 
 
 def test_what_is_asked_to_stay_stays(tmp_path, run_folder):

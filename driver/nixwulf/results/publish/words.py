@@ -1,0 +1,99 @@
+"""Words of a run that are in none of our texts: only who wrote them knows whether they are private.
+
+data/public_words.txt has the others; tools/public_words.py writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+_FILE = Path(str(resources.files("nixwulf"))) / "data" / "public_words.txt"
+_SHORTEST = 3
+_AROUND = 24
+# Digests and builds too: those that are private are taken out as keys.
+_NUMBER = re.compile(r"(?i)0x[0-9a-f]+|(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{3}")
+_TAKEN_OUT = re.compile(r"\[(?:address|host|user|serial|key|\.\.\.)\]")
+# What --hide takes out at once: letters and digits, and what they are of.
+WORD = re.compile(r"[^\W_]+")
+_PARTS = re.compile(r"[A-Z]?[^\W\dA-Z_]+|[A-Z]+(?![^\W\dA-Z_])|\d+")
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A word, how many fields have it, and where the first is: the field and what is around it."""
+
+    word: str
+    fields: int
+    place: str
+    around: str
+
+
+@cache
+def public_words() -> frozenset[str]:
+    """The words of texts of ours."""
+    return frozenset(_FILE.read_text("utf-8").split())
+
+
+def parts(word: str) -> Iterator[str]:
+    """What a word is looked up by: by itself with any number, else by what is joined in it."""
+    yield re.sub(r"\d+", "0", word.lower())
+    if not any(map(str.isdecimal, word)):
+        yield from (part.lower() for part in _PARTS.findall(word) if len(part) >= _SHORTEST)
+
+
+def is_short(word: str) -> bool:
+    """Whether a word is a number, or too short to name somebody."""
+    return sum(map(str.isalpha, word)) < _SHORTEST or bool(_NUMBER.fullmatch(word))
+
+
+def is_public(word: str) -> bool:
+    """Whether a word, or all that is joined in it, is in our texts."""
+    if is_short(word):
+        return True
+    whole, *joined = parts(word)
+    return whole in public_words() or (
+        len(joined) > 1 and all(one in public_words() for one in joined)
+    )
+
+
+@lru_cache(1 << 14)
+def _unknown_of(text: str) -> tuple[tuple[str, str], ...]:
+    """The words of one text, with what is around each."""
+    bare = _TAKEN_OUT.sub(lambda taken: " " * len(taken[0]), text)
+    return tuple(
+        (match[0].lower(), text[max(0, match.start() - _AROUND) : match.end() + _AROUND])
+        for match in WORD.finditer(bare)
+        if not is_public(match[0])
+    )
+
+
+def unknown_words(documents: Iterable[Any]) -> tuple[Unknown, ...]:
+    """The words that are in no text of ours, those of most fields first."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for place, text in (one for document in documents for one in texts(document)):
+        for word, around in _unknown_of(text):
+            found.setdefault(word, []).append((place, around))
+    words = (
+        Unknown(word, len({place for place, _ in places}), *places[0])
+        for word, places in found.items()
+    )
+    return tuple(sorted(words, key=lambda one: (-one.fields, one.word)))
+
+
+def texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every text of a document, keys too, by its field."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield place, key
+            yield from texts(inner, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from texts(inner, place)
