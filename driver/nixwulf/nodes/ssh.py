@@ -488,11 +488,9 @@ def mismatch(node: Node, words: str) -> str | None:
     """What ssh's words mean when it refused a pinned key, or None."""
     if node.host_key is None and _MISMATCH[0] in words:
         named = re.search(r'-R "?([\w.:\[\]-]+)', words)
-        host = named[1] if named else node.ssh.rpartition("@")[2]
-        return (
-            "its host key changed. If it was installed anew, forget the old one by "
-            f"'ssh-keygen -R {shlex.quote(host)}'; else another machine answers for it"
-        )
+        host = shlex.quote(named[1] if named else node.ssh.rpartition("@")[2])
+        again = f"if it was installed anew, forget the old one by 'ssh-keygen -R {host}'"
+        return f"its host key changed; {again}; else another machine answers"
     if node.host_key is None or not any(mark in words for mark in _MISMATCH):
         return None
     return (
