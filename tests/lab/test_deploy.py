@@ -63,7 +63,7 @@ def bench(dressed, tmp_path):
 
 def test_the_facts_phase_needs_no_flake_and_shows_what_answers(desk):
     (desk.folder / "bin" / "nix").unlink()
-    done = desk.nixwulf("deploy", "--cluster", desk.cluster(), "--phase", "facts")
+    done = desk.nixwulf("preflight", "--cluster", desk.cluster(), "--only", "facts")
     assert done.returncode == 0, done.stderr
     for node in ("n1", "n2"):
         assert f"'{node}' runs " in done.stdout
@@ -73,7 +73,7 @@ def test_the_facts_phase_needs_no_flake_and_shows_what_answers(desk):
 
 def test_a_node_that_does_not_answer_is_shown_beside_those_that_do(desk):
     cluster = desk.cluster(ssh=("n1", "no-such-host"))
-    done = desk.nixwulf("deploy", "--cluster", cluster, "--phase", "facts")
+    done = desk.nixwulf("preflight", "--cluster", cluster, "--only", "facts")
     assert done.returncode == 3
     assert "'n1' runs " in done.stdout
     assert "not reached  Node 'n2' cannot be reached" in done.stdout
@@ -204,7 +204,7 @@ def test_a_failed_installation_names_its_step_its_last_line_and_its_log(bench):
 
 def test_an_installation_that_takes_too_long_is_ended(bench):
     bench.program("nixos-anywhere", "sleep 600")
-    options = ("--node", "n1", "--yes-wipe", "n1", "--limit", "1")
+    options = ("--node", "n1", "--yes-wipe", "n1", "--install-timeout", "1")
     done = bench.nixwulf("deploy", "--cluster", bench.cluster(), *options)
     assert done.returncode == 1
     assert "nixos-anywhere was ended at 'starting'" in done.stderr

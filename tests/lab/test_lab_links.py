@@ -119,7 +119,7 @@ def test_a_switch_without_traffic_takes_no_cpu(running: Running) -> None:
 
 
 def test_an_unknown_fabric_is_named_with_those_there_are(running: Running) -> None:
-    with pytest.raises(InputError, match=r"no fabric 'fast'; it has: plain, limited, slow, middle"):
+    with pytest.raises(InputError, match=r"no fabric 'fast'; known: plain, limited, slow, middle"):
         running.lab.set_shape("fast", Shape())
 
 

@@ -223,11 +223,11 @@ def test_names_of_nobody_end_with_a_sentence(nixwulf):
     outside = nixwulf("push", "../a.gguf", expect=2)
     assert "'../a.gguf'" in outside.stderr
     assert (
-        "No node 'n9' in 'models'; it has: n1, n2, n3."
+        "No node 'n9' in 'models'; known: n1, n2, n3."
         in nixwulf("push", "a.gguf", "--node", "n9", expect=2).stderr
     )
     assert (
-        "'models' has no 'wire'; it has: slow, cable."
+        "'models' has no 'wire'; known: slow, cable."
         in nixwulf("push", "a.gguf", "--fabric", "wire", expect=2).stderr
     )
     assert (

@@ -101,7 +101,7 @@ def test_what_is_not_as_the_file_says_is_named_and_exits_3(nixwulf, own, changes
 
 
 def test_preflight_holds_every_gate_and_prints_json(nixwulf, own):
-    done = nixwulf("preflight", "--cluster", own(), "--json")
+    done = nixwulf("preflight", "--cluster", own(), "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
     assert document.keys() == {"schema_version", "cluster", "passed", "results"}

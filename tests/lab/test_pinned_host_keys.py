@@ -77,7 +77,7 @@ def test_a_connection_that_was_opened_before_the_key_was_pinned_is_not_used(desk
 
 def test_deploy_does_not_go_near_a_node_with_another_key(desk, pinned):
     cluster = pinned(WRONG, key_of(desk, "n2"))
-    done = desk.nixwulf("deploy", "--cluster", cluster, "--phase", "facts")
+    done = desk.nixwulf("preflight", "--cluster", cluster, "--only", "facts")
     assert done.returncode == 3
     assert "not reached  Node 'n1' cannot be reached: it has another host key" in done.stdout
     assert "'n2' runs " in done.stdout

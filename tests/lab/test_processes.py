@@ -233,4 +233,4 @@ def test_nodes_exec_names_each_node_and_keeps_the_exit_code(nodes):
 def test_nodes_exec_refuses_a_node_that_is_not_there(nodes):
     result = CliRunner().invoke(cli, ["nodes", "exec", "--node", "n9", "--", "true"])
     assert result.exit_code == 2
-    assert "No node 'n9' in 'test'; it has: n1, n2." in result.output
+    assert "No node 'n9' in 'test'; known: n1, n2." in result.output

@@ -36,7 +36,7 @@ table leaves out of constants and intervals whatever shares with the judged case
 """
 _MODELS = """# Models with known facts
 
-`predict --model NAME --quant Q4_K_M` and `plan --facts-of NAME` take these, and names that
+`predict --model NAME --quant Q4_K_M` and `tune --facts-of NAME` take these, and names that
 contain an alias. Keys: [models-file.md](models-file.md).
 
 """

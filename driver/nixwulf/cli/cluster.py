@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath, confirm
+from nixwulf.cli.options import FilePath, NamedGroup, confirm
 from nixwulf.core.errors import EXIT_GATE, InputError
 from nixwulf.core.text import plural
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nixwulf.ops.survey.machines import Surveyed
 
 
-@click.group()
+@click.group(cls=NamedGroup)
 def cluster() -> None:
     """Write a cluster file of what machines say, or hold one against them."""
 
@@ -87,9 +87,8 @@ def new(
 
 @cluster.command()
 @click.argument("file")
-@click.option("--offline", is_flag=True, help="Check the file only; reach no node.")
 @click.pass_context
-def check(ctx: click.Context, file: str, offline: bool) -> None:
+def check(ctx: click.Context, file: str) -> None:
     """Hold a cluster file against its machines: the gates 'fabric' and 'versions', then the rest.
 
     The rest is what 'cluster new' would write: platforms, who reaches whom, kinds, speeds as
@@ -107,7 +106,7 @@ def check(ctx: click.Context, file: str, offline: bool) -> None:
 
     found = load_cluster(file)
     print_file(found)
-    if offline or found.is_lab:
+    if found.is_lab:
         return
     reached = connections(found)
     if not hold(found, reached, ["fabric", "versions"], (), "text"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import RenamedOption, choose, machines, only_nodes
+from nixwulf.cli.options import choose, machines, only_nodes
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 @only_nodes
 @click.option(
     "--phase",
-    # 'facts' is the earlier name of 'nixwulf preflight --only facts'.
-    type=click.Choice(["install", "verify", "facts"]),
-    metavar="[install|verify]",
+    type=click.Choice(["install", "verify"]),
     help="Only this phase.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
@@ -49,8 +47,6 @@ if TYPE_CHECKING:
 @click.option(
     "--install-timeout",
     "limit_s",
-    cls=RenamedOption,
-    earlier=["--limit"],
     metavar="SECONDS",
     default=7200.0,
     show_default=True,
@@ -59,8 +55,6 @@ if TYPE_CHECKING:
 @click.option(
     "--boot-timeout",
     "wait_s",
-    cls=RenamedOption,
-    earlier=["--wait"],
     metavar="SECONDS",
     default=600.0,
     show_default=True,
@@ -92,7 +86,6 @@ def deploy(
       nixwulf deploy --cluster clusters/mine.toml --dry-run
       nixwulf deploy --cluster clusters/mine.toml --node mini1 --yes-wipe mini1
     """
-    from nixwulf.cli.preflight import preflight
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
@@ -112,8 +105,6 @@ def deploy(
             raise InputError(
                 f"--yes-wipe {wiped!r} is not among the nodes chosen: {', '.join(sorted(names))}."
             )
-    if phase == "facts":
-        ctx.invoke(preflight, cluster=name, chosen=chosen, only="facts")
     found = {key: c for key, c in connections(cluster).items() if key in names}
     if phase == "verify":
         paths = _paths(flake, cluster, nodes, prebuilt)

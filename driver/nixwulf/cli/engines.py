@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import json_format, machine_progress, machines, only_nodes, open_nodes
+from nixwulf.cli.options import (
+    NamedGroup,
+    json_format,
+    machine_progress,
+    machines,
+    only_nodes,
+    open_nodes,
+)
 from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,7 +22,7 @@ if TYPE_CHECKING:
     from nixwulf.nodes.ssh import Connection
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=NamedGroup, invoke_without_command=True)
 @json_format("Output format.")
 @click.pass_context
 def engines(ctx: click.Context, form: str) -> None:

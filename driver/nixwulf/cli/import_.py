@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from pathlib import Path
@@ -13,7 +12,7 @@ from click.core import ParameterSource
 
 from nixwulf.cli.options import PLATFORM, FilePath, json_format
 from nixwulf.core.errors import EXIT_USAGE, InputError
-from nixwulf.core.text import clean, plural
+from nixwulf.core.text import clean, did_you_mean, plural
 from nixwulf.results.record import Record, load, save
 
 if TYPE_CHECKING:
@@ -199,8 +198,7 @@ def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:
                 f"{', '.join(known)}."
             )
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            meant = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}."
+            meant = did_you_mean(name, known)
             click.echo(f"Note: no facts are known of the platform {name!r}; {meant}", err=True)
     return names
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import json_format
+from nixwulf.cli.options import NamedGroup, json_format
 from nixwulf.core.errors import EXIT_RUN_FAILED, InputError
+from nixwulf.core.text import did_you_mean
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Shape
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _name = click.option("--name", default="lab", show_default=True, help="The lab's name.")
 
 
-@click.group()
+@click.group(cls=NamedGroup)
 def lab() -> None:
     """Bring a cluster of network namespaces on this machine up and down.
 
@@ -114,7 +115,7 @@ def exec_(name: str, node: str, command: tuple[str, ...]) -> None:
     found = labs.find(name)
     known = [known.name for known in found.cluster.nodes]
     if node not in known:
-        raise InputError(f"Lab {name!r} has no node {node!r}; it has: {', '.join(known)}.")
+        raise InputError(f"Lab {name!r} has no node {node!r}; {did_you_mean(node, known)}")
     terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else ["-T"]
     argv = ["ssh", "-F", str(found.ssh_config), *terminal, node, "--", shlex.join(command)]
     os.execvp("ssh", argv)  # noqa: S606

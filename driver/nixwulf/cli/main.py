@@ -13,6 +13,7 @@ from contextlib import suppress
 import click
 
 from nixwulf import __version__
+from nixwulf.cli.options import NamedGroup
 from nixwulf.core import interrupts
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
 
@@ -39,23 +40,17 @@ _COMMANDS = {
 }
 
 
-# Earlier names of commands, with the module and name of what they are now: help does not list them.
-_ALIASES = {"plan": ("tune", "tune")}
-
-
-class _LazyGroup(click.Group):
+class _LazyGroup(NamedGroup):
     """Imports a command's module when it is called: help needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module, name = _ALIASES.get(cmd_name, (cmd_name, cmd_name))
-        if module not in _COMMANDS:
+        if cmd_name not in _COMMANDS:
             return None
-        module, name = (f"{one}_" if keyword.iskeyword(one) else one for one in (module, name))
-        found = importlib.import_module(f"nixwulf.cli.{module}")
-        command: click.Command = getattr(found, name)
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(importlib.import_module(f"nixwulf.cli.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

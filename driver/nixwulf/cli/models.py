@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from nixwulf.cli.options import (
+    NamedGroup,
     choose,
     confirm,
     find_cluster,
@@ -19,8 +20,8 @@ from nixwulf.cli.options import (
     open_nodes,
 )
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
+from nixwulf.core.text import GIB, did_you_mean, some
 
-_GIB = 2**30
 _SHA_DIGITS = 12
 nodes_too = click.option(
     "--cluster",
@@ -29,7 +30,7 @@ nodes_too = click.option(
 )
 
 
-@click.group()
+@click.group(cls=NamedGroup)
 def models() -> None:
     """Get models, push them to nodes over their fastest fabric, and check every copy.
 
@@ -161,7 +162,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     ]
     for name, listing in listings.items():
         click.echo(
-            f"{name}: {listing['folder']}, {listing['free'] / _GIB:.1f} GiB free"
+            f"{name}: {listing['folder']}, {listing['free'] / GIB:.1f} GiB free"
             + ("" if listing["models"] else ", no model")
         )
     heads = ("machine", "model", "size", "state", "sha256")
@@ -224,9 +225,8 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
         listings = {HERE: here(store.list_models)}
     having = [name for name, listing in listings.items() if entry_of(listing, model)]
     if not having:
-        raise InputError(
-            f"No model {model!r} on {', '.join(listings)}; 'nixwulf models ls' has what there is."
-        )
+        known = {one["name"]: None for listing in listings.values() for one in listing["models"]}
+        raise InputError(f"No model {model!r} on {some([*listings])}; {did_you_mean(model, known)}")
     if not yes:
         confirm(f"Remove {model!r} from {', '.join(having)}?", "--yes")
     if having == [HERE]:

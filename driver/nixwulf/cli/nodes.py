@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from nixwulf.cli.options import choose, cluster_or_lab, confirm, find_cluster, only_nodes, timeout
+from nixwulf.cli.options import (
+    NamedGroup,
+    choose,
+    cluster_or_lab,
+    confirm,
+    find_cluster,
+    only_nodes,
+    timeout,
+)
 from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -14,7 +22,7 @@ if TYPE_CHECKING:
     from nixwulf.nodes.ssh import Connection
 
 
-@click.group()
+@click.group(cls=NamedGroup)
 def nodes() -> None:
     """Run commands on the nodes of a cluster, and bring hung ones back."""
 
@@ -58,17 +66,6 @@ def exec_(
             click.echo(f"{node.node.name}: {line}")
         code = code or min(answer.returncode, EXIT_RUN_FAILED)
     ctx.exit(EXIT_GATE if failures else code)
-
-
-@nodes.command(hidden=True)
-@cluster_or_lab
-@only_nodes
-@click.pass_context
-def status(ctx: click.Context, cluster: str | None, chosen: tuple[str, ...]) -> None:
-    """Say who answers: the earlier name of 'nixwulf preflight --only status'."""
-    from nixwulf.cli.preflight import preflight
-
-    ctx.invoke(preflight, cluster=cluster, chosen=chosen, only="status")
 
 
 @nodes.command()

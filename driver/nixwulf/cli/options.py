@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.files import known_inputs
+from nixwulf.core.text import did_you_mean
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
@@ -70,34 +71,15 @@ class ClusterOption(click.Option):
         return None if ctx.params.get("resume") else super().resolve_envvar_value(ctx)
 
 
-class RenamedOption(click.Option):
-    """An option that also takes its earlier spellings; help and errors name today's alone."""
+class NamedGroup(click.Group):
+    """Commands; of a name that is none the nearest is said, as of an option."""
 
-    def __init__(
-        self, *arguments: Any, earlier: Sequence[str], means: str | None = None, **attributes: Any
-    ) -> None:
-        """Declare it.
-
-        Args:
-            earlier: spellings that a user may still type.
-            means: the value that they stand for, where they were flags; None: they take a value.
-        """
-        super().__init__(*arguments, **attributes)
-        self.earlier, self.means = list(earlier), means
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let a parser take all spellings."""
-        super().add_to_parser(parser, ctx)
-        if self.means is None:
-            parser.add_option(obj=self, opts=self.earlier, dest=self.name, nargs=self.nargs)
-        else:
-            parser.add_option(
-                obj=self,
-                opts=self.earlier,
-                dest=self.name,
-                action="store_const",
-                const=self.means,
-            )
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command of the first word; raises UsageError."""
+        known = self.list_commands(ctx)
+        if args[0][:1].isalnum() and args[0] not in known and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}; {did_you_mean(args[0], known)}")
+        return super().resolve_command(ctx, args)
 
 
 # Of commands that change machines: no variable that was forgotten chooses those.
@@ -176,13 +158,10 @@ def running(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def json_format(words: str) -> Callable[[Any], Any]:
-    """The option --format of a command that prints text or JSON; its earlier spelling is --json."""
+    """The option --format of a command that prints text or JSON."""
     return click.option(
         "--format",
         "form",
-        cls=RenamedOption,
-        earlier=["--json"],
-        means="json",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
@@ -191,12 +170,10 @@ def json_format(words: str) -> Callable[[Any], Any]:
 
 
 def timeout(default_s: float, words: str) -> Callable[[Any], Any]:
-    """The option --timeout in seconds; its earlier spelling is --deadline."""
+    """The option --timeout in seconds."""
     return click.option(
         "--timeout",
         "timeout_s",
-        cls=RenamedOption,
-        earlier=["--deadline"],
         default=default_s,
         show_default=True,
         metavar="SECONDS",
@@ -291,5 +268,5 @@ def choose(cluster: Cluster, chosen: Sequence[str]) -> list[Node]:
     known = [node.name for node in cluster.nodes]
     for name in chosen:
         if name not in known:
-            raise InputError(f"No node {name!r} in {cluster.name!r}; it has: {', '.join(known)}.")
+            raise InputError(f"No node {name!r} in {cluster.name!r}; {did_you_mean(name, known)}")
     return [node for node in cluster.nodes if not chosen or node.name in chosen]

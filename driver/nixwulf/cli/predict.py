@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, RenamedOption, table_format
+from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, table_format
 from nixwulf.plugins.engines import DEFAULT
 
 # Far above what is run, and far from where numbers overflow.
@@ -49,8 +49,6 @@ _SOME = click.IntRange(1, _MOST)
 @click.option(
     "--concurrency",
     "batch",
-    cls=RenamedOption,
-    earlier=["--batch"],
     default=1,
     show_default=True,
     type=_SOME,

@@ -10,6 +10,7 @@ import click
 from nixwulf.cli.options import ClusterOption, running
 from nixwulf.cli.run_folder import new_folder, run
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
+from nixwulf.core.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
@@ -96,7 +97,7 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
     from nixwulf.core.files import find_input, known_inputs
     from nixwulf.results.store import read_folder
     from nixwulf.sweep.reproduce.conditions import fitted, sweep_of_record, sweep_of_run
-    from nixwulf.sweep.reproduce.expected import nearest, published, reference
+    from nixwulf.sweep.reproduce.expected import published, reference
     from nixwulf.sweep.sweep_file import load_sweep
 
     path = Path(target)
@@ -119,10 +120,10 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
     except InputError:
         if path.suffix == _SUFFIX:
             raise
-        systems, near = ", ".join(known_inputs(_SEEDS, _SUFFIX)), nearest(target)
-        hint = f", of which {near[0]} is the nearest" if near else ""
+        known = known_inputs(_SEEDS, _SUFFIX)
+        meant = did_you_mean(target, known if nearest(target, known) else published())
         raise InputError(
-            f"{target!r} is neither a system ({systems}) nor the id of a published record{hint}; "
-            f"list what {cluster.name!r} can repeat {listing}."
+            f"{target!r} is neither a system ({', '.join(known)}) nor the id of a published "
+            f"record; {meant} List what {cluster.name!r} can repeat {listing}."
         ) from None
     return fitted(load_sweep(file), cluster), ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, RenamedOption
+from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath
 from nixwulf.cli.run_folder import check_new, new_folder, own_folder
 from nixwulf.core.errors import (
     EXIT_GATE,
@@ -95,8 +95,6 @@ class _Duration(click.ParamType[float]):
 @click.option("--n-gen", default=128, show_default=True, type=click.IntRange(min=2))
 @click.option(
     "--concurrency",
-    cls=RenamedOption,
-    earlier=["--batch"],
     default=8,
     show_default=True,
     type=click.IntRange(min=1),

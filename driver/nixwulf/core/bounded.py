@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 import time
 from contextlib import suppress
 from typing import IO
+
+from nixwulf.core.errors import NixwulfError
 
 MOST_CHARACTERS = 8 * 2**20  # of each stream; the longest that the driver asks for are below 1 MB
 _PART = 2**16
@@ -66,3 +69,13 @@ def communicate(
             raise subprocess.TimeoutExpired(process.args, timeout_s)
     process.wait(max(0.0, until - time.monotonic()))
     return "".join(parts[0]), "".join(parts[1])
+
+
+def check_numbers(name: str, text: str) -> str:
+    """What a node printed of itself; raises NixwulfError for a number that no machine has."""
+    if found := re.search(r"\d{40,}", text):
+        raise NixwulfError(
+            f"Node {name!r} gives a number of {len(found[0])} digits, so nothing that "
+            "it says of itself is believed; look at what answers there."
+        )
+    return text

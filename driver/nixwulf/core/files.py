@@ -17,6 +17,7 @@ import yaml
 
 from nixwulf.core import names
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.text import did_you_mean
 
 _NEAR = 20
 _MOST_BYTES = 1 << 24
@@ -45,6 +46,20 @@ def inside(folder: Path, name: str) -> Path:
         raise InputError(f"{error}.") from None
 
 
+def runtime_dir() -> Path | None:
+    """$XDG_RUNTIME_DIR; None where it is not only ours, or not plain enough for ssh's options.
+
+    Its owner could swap what is in it, as with 'sudo -E'; ssh expands '%' and splits at blanks.
+    """
+    path = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    ours = status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return path if ours and path.is_dir() and re.fullmatch(r"/[\w./+@,:-]*", str(path)) else None
+
+
 def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") -> Path:
     """The file of a path, or of a name in a folder here or in what came with the driver.
 
@@ -65,9 +80,9 @@ def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") ->
     if _is_there(path) and (is_path or not path.is_dir()):
         return path
     missing = path if is_path else Path(folder) / f"{name_or_path}{suffix}"
-    known = ", ".join(known_inputs(folder, suffix)) or "none"
-    own = f"; write your own by '{writer} {shlex.quote(str(missing))}'" if writer else ""
-    raise InputError(f"No {missing}; give a file, or one of: {known}{own}.")
+    own = f" Write your own by '{writer} {shlex.quote(str(missing))}'." if writer else ""
+    meant = did_you_mean(path.stem if is_path else name_or_path, known_inputs(folder, suffix))
+    raise InputError(f"No {missing}; {meant}{own}")
 
 
 def known_inputs(folder: str, suffix: str) -> list[str]:

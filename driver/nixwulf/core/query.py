@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.text import did_you_mean
 
 _TERM = re.compile(r"([a-z_]+)(!=|<=|>=|=|<|>)(.+)")
 
@@ -55,7 +56,7 @@ def parse_query(text: str, keys: frozenset[str]) -> tuple[Term, ...]:
         term = Term(*match.groups())
         if term.key not in keys:
             raise InputError(
-                f"Unknown key {term.key!r} in {text!r}; known: {', '.join(sorted(keys))}."
+                f"Unknown key {term.key!r} in {text!r}; {did_you_mean(term.key, sorted(keys))}"
             )
         if term.operator not in {"=", "!="} and not _is_number(term.value):
             raise InputError(

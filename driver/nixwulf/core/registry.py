@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.text import did_you_mean
 
 Found = TypeVar("Found")
 
@@ -33,14 +34,12 @@ def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
 
     Args:
         found: all of the kind, by name.
-        what: the kind, for the message.
-        source: what named it, for the message.
 
     Raises:
         InputError: there is none, with the names there are.
     """
     if name not in found:
-        raise InputError(f"{source}: unknown {what} {name!r}; known: {', '.join(found)}.")
+        raise InputError(f"{source}: unknown {what} {name!r}; {did_you_mean(name, found)}")
     return found[name]
 
 

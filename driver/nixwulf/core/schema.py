@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.text import did_you_mean, nearest
 
 Kind = Literal[
     "cluster",
@@ -85,7 +85,6 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
     """Every problem of a document, each a sentence that names the key and what was expected.
 
     Args:
-        document: of YAML, TOML or JSON.
         tolerant: it may have keys that the schema does not know, and other values of its lists.
     """
     errors = islice(_validator(kind, tolerant).iter_errors(document), _MOST_PROBLEMS)
@@ -94,10 +93,6 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
 
 def check(document: Any, kind: Kind, source: str) -> None:
     """Hold a document against its schema.
-
-    Args:
-        document: of YAML, TOML or JSON.
-        source: its file, for the message.
 
     Raises:
         InputError: with the source and the first key that is wrong.
@@ -109,7 +104,6 @@ def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool)
     """As check, but fast for a valid document that came from JSON.
 
     Args:
-        source: its file, for the message.
         tolerant: it may have keys that the schema does not know, and other values of its lists.
 
     Raises:
@@ -151,9 +145,7 @@ def _sentence(error: Any) -> str:
     if error.validator == "additionalProperties":
         known = sorted(error.schema.get("properties", {}))
         unknown = sorted(set(error.instance) - set(known))
-        nearest = difflib.get_close_matches(unknown[0][:_MOST_TEXT], known, n=1) if unknown else []
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; known: {', '.join(known)}."
-        return f"unknown key {quoted(unknown[0])} in {where}{hint}"
+        return f"unknown key {quoted(unknown[0])} in {where}; {did_you_mean(unknown[0], known)}"
     if error.validator == "required":
         missing = [key for key in error.validator_value if key not in error.instance]
         return f"{where} lacks the key {missing[0]!r}."
@@ -168,8 +160,8 @@ def _sentence(error: Any) -> str:
     if error.validator == "enum":
         expected = ", ".join(map(repr, error.validator_value))
         text = quoted(error.instance).strip("'")
-        nearest = difflib.get_close_matches(text, error.validator_value, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+        near = nearest(text, filter(None, map(str, error.validator_value)))
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         return f"{where} is {quoted(error.instance)}, expected one of {expected}{hint}"
     if error.validator == "pattern":
         meaning = error.schema.get("description", f"text that matches {error.validator_value}")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+
+GIB = 2**30
 
 _TERMINAL_SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)")
 _CONSONANT_Y = re.compile(r"[^aeiou]y$")
 _MICROSECONDS_IN_PROSE = 1000.0
 _ONE_DECIMAL_BELOW_US = 10.0
 _TENTH = 0.1
+_LEAST_PART, _LONGEST_NAME, _MOST_LISTED = 3, 60, 40
 _MOST_DECIMALS = 4
 
 
@@ -91,6 +96,29 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count} {noun[:-1]}ies" if _CONSONANT_Y.search(noun) else f"{count} {noun}s"
+
+
+def some(names: Sequence[str], most: int = 4, separator: str = ", ") -> str:
+    """The first of names, and how many there are beside them: 'a, b and 3 more'."""
+    more = len(names) - most
+    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """Known names that a name may have been meant as, the most alike first; perhaps none."""
+    by_text = {one.lower(): one for one in known}
+    text = name[:_LONGEST_NAME].lower()
+    found = get_close_matches(text, by_text, most)
+    if len(text) >= _LEAST_PART:
+        found += [one for one in by_text if text in one and one not in found]
+    return [by_text[one] for one in found[:most]]
+
+
+def did_you_mean(name: str, known: Collection[str], most: int = 1) -> str:
+    """How a sentence about an unknown name ends: with the nearest known names, or with all."""
+    if near := nearest(name, known, most):
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"known: {some([*known], _MOST_LISTED) or 'none'}."
 
 
 def link_name(fabric: str, transport: str) -> str:

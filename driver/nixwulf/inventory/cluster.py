@@ -12,6 +12,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_toml
 from nixwulf.core.schema import check
+from nixwulf.core.text import did_you_mean
 from nixwulf.inventory.attachments import Attachment, Ends, cable_all, ends_problem
 from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.inventory.platforms import load_platform, memory_bandwidth_gbs, platform_names
@@ -303,8 +304,8 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
     name = values["name"]
     if values["platform"] not in platform_names():
         raise InputError(
-            f"{source}: node {name!r} has the unknown platform {values['platform']!r}; known: "
-            f"{', '.join(platform_names())}."
+            f"{source}: node {name!r} has the unknown platform {values['platform']!r}; "
+            f"{did_you_mean(values['platform'], platform_names())}"
         )
     fabrics_of_node: dict[str, Attachment] = {}
     links: dict[str, dict[str, Attachment]] = {}

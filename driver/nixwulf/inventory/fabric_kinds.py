@@ -59,7 +59,6 @@ def kind_of(medium: str, *, rdma: bool, macos: bool) -> str:
     """The name of the kind that a wire is of.
 
     Args:
-        medium: ethernet, thunderbolt or infiniband.
         rdma: whether its ends have RDMA devices.
         macos: whether they are Macs'; of a wire without RDMA it makes no difference.
     """

@@ -110,11 +110,6 @@ class PlacedModel:
 def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
     """The model of a sweep's entry.
 
-    Args:
-        name: in the sweep.
-        values: of the entry, which passed the schema.
-        source: file and key, for messages.
-
     Raises:
         InputError: random weights that cannot be made.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
 from nixwulf.core.schema import check
+from nixwulf.core.text import did_you_mean
 from nixwulf.llm.model_facts import ModelFacts, Weights
 
 FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
@@ -93,12 +93,11 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
     ]
     if not found:
         known = [str(model["name"]) for model in table(path)]
-        near = get_close_matches(name, known, n=_NEAR, cutoff=0.0)
         raise InputError(
-            f"Model {name!r} is not known. Give its facts in a TOML file as [[models]] with name, "
+            f"Model {name!r} is not known; {did_you_mean(name, known, _NEAR)} Of another, give a "
+            "GGUF file, or its facts in a TOML file as [[models]] with name, "
             f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
-            f"moe_layers (all in its config.json), or a GGUF file; of the {len(known)} known, "
-            f"its name is nearest to {', '.join(near)}."
+            "moe_layers (all in its config.json)."
         )
     return parse(max(found, key=lambda one: one[0])[1])
 

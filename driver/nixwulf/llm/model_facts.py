@@ -270,7 +270,6 @@ def positive(what: str, value: float, unit: str) -> None:
 
     Args:
         what: the number's name, for the message.
-        unit: what it is a number of, for the message.
     """
     if not (isfinite(value) and value > 0):
         raise InputError(f"The {what} is {value!r}; expected a number of {unit} above 0.")

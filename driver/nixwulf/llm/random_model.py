@@ -263,11 +263,7 @@ def word(number: int) -> str:
 
 
 def cached(name: str, model: RandomModel, write: Callable[[RandomModel, Path], None]) -> Path:
-    """The file or folder of that name in the user's cache, written now unless it is there.
-
-    Args:
-        name: of the file or folder.
-    """
+    """The file or folder of that name in the user's cache, written now unless it is there."""
     path = cache_dir() / "models" / name
     if not path.exists():
         write(model, path)

@@ -18,6 +18,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_json
 from nixwulf.core.registry import Parameter
+from nixwulf.core.text import did_you_mean
 from nixwulf.nodes.ssh import Connection
 
 NAME = "toolbox"
@@ -77,7 +78,6 @@ class Toolbox:
         """podman's command line for a program in a container.
 
         Args:
-            argv: the program and its arguments.
             environment: names of variables that it gets as podman has them: an argv is public.
             folder: of the run, for sockets and results, which the driver reads.
         """
@@ -118,7 +118,6 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
 
     Args:
         name: of the lock file that is shipped, or IMAGE:TAG.
-        source: what named it, for the message.
         cluster: the cluster file; what is held beside it goes before what is shipped.
 
     Raises:
@@ -137,8 +136,8 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
     if tagged := _TAGGED.fullmatch(name):
         return {"image": tagged[1], "tag": tagged[2], "digest": None}
     raise InputError(
-        f"{source}: the toolbox {name!r} is neither IMAGE:TAG nor IMAGE@sha256:DIGEST nor one of: "
-        f"{', '.join(_images())}."
+        f"{source}: the toolbox {name!r} is neither IMAGE:TAG nor IMAGE@sha256:DIGEST nor one that "
+        f"is shipped; {did_you_mean(name, _images())}"
     )
 
 
@@ -147,7 +146,6 @@ def resolve(name: str, source: str, cluster: str) -> str:
 
     Args:
         name: of the lock file that is shipped, IMAGE:TAG or IMAGE@sha256:DIGEST.
-        source: what named it, for the message.
 
     Raises:
         InputError: it is unknown, or a tag that is held to no digest yet.
@@ -169,7 +167,6 @@ def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> T
 
     Args:
         model: the path of a model on the node, or a name on Hugging Face.
-        programs: names of programs to look for in the image.
 
     Returns:
         What it has, or why it cannot be used there, as one sentence.

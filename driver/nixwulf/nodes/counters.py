@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from nixwulf.core.bounded import check_numbers
 from nixwulf.nodes import macos
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
@@ -79,7 +80,7 @@ def read(connections: Iterable[Connection]) -> dict[str, Counters]:
     ):
         if isinstance(answer, Unreachable):
             raise answer
-        counters[node.node.name] = parse(answer.stdout)
+        counters[node.node.name] = parse(check_numbers(node.node.name, answer.stdout))
     return counters
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes import macos
 from nixwulf.nodes.hardware import FILES, Hardware, parse_hardware
@@ -156,7 +157,7 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
                 f"Node {node.node.name!r} lacks 'grep' on PATH, which reads its facts and "
                 "counters; install it there."
             )
-        found = parse_facts(answer.stdout)
+        found = parse_facts(check_numbers(node.node.name, answer.stdout))
         if found.time_of_day is not None:
             found = replace(found, clock=Clock.of(found.time_of_day, before, after))
         facts[node.node.name] = found

@@ -91,9 +91,7 @@ def parse_interfaces(
     """The interfaces of a Linux machine, without the loopback; what is not understood is left out.
 
     Args:
-        addresses: what `ip -j -d address` printed.
         files: lines of FILES and of hardware's, by path.
-        hardware: what was parsed of the same files.
         folders: where the links /sys/class/net/* lead, and /sys/class/infiniband/*/device/net/*.
     """
     folders = list(folders)

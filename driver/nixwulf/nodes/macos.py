@@ -136,7 +136,6 @@ def interfaces(
     """The interfaces of a Mac, without the loopback; what is not understood is left out.
 
     Args:
-        ifconfig: what `ifconfig -a` printed.
         hardware_ports: what `networksetup -listallhardwareports` printed: what each port is.
         thunderbolt: what `system_profiler SPThunderboltDataType -json` printed: the cables.
         rdma_ports: what `ibv_devinfo` printed, where RDMA is enabled.

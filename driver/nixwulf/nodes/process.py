@@ -99,7 +99,6 @@ class OwnedProcess:
                 ENVIRONMENT, so that a secret is in no record.
             environment: variables that it gets beside the node's own.
             folder: on this machine; made where it is not there.
-            background: it serves others while they work.
             after: a command that the node runs once the program has ended, also when the driver has
                 died; one of those that process.sh knows.
         """

@@ -247,7 +247,8 @@ take_number() {
 # Holds this node for a driver, which the first line of standard input names, until that ends. It is
 # the turn of the lowest number whose process lives: the end of a process leaves nothing that holds.
 # A driver that has just ended still stops for some seconds what it ran, and has its turn meanwhile:
-# for a turn $1 tenths of a second are waited.
+# for a turn $1 tenths of a second are waited. Only locks of the same user count: what any local user
+# can write would stop everybody's driver, with his words in the refusal.
 hold() {
   IFS= read -r words && private || return 1
   node=$(uname -n) lock=$state/$node from=${SSH_CONNECTION%% *}
@@ -257,11 +258,6 @@ hold() {
   waited=0
   while true; do
     find_lock $number -lt
-    if [ -z "$holder" ]; then
-      for file in /run/nixwulf/"$node".*.lock /run/user/*/nixwulf/"$node".*.lock; do
-        [ ! -r "$file" ] || [ -O "${file%/*}" ] || holder=$(living "$node.*.lock" | grep ' of user ')
-      done
-    fi
     [ -n "$holder" ] && [ $waited -lt "$1" ] || break
     sleep 0.1
     waited=$((waited + 1))

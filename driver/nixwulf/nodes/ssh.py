@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from nixwulf.core import bounded, interrupts
 from nixwulf.core.errors import InputError, NixwulfError, quoted
-from nixwulf.core.files import read_text
+from nixwulf.core.files import read_text, runtime_dir
 from nixwulf.inventory.cluster import Cluster, Node
 
 CONNECT_TIMEOUT_S = 10
@@ -141,7 +141,6 @@ class Connection:
         """Run a short command to its end.
 
         Args:
-            command: the program and its arguments.
             stdin: its standard input, empty by default.
             timeout_s: seconds that it may take.
 
@@ -373,16 +372,16 @@ def _socket_folder() -> Path:
 
     ssh adds 58 to it: 40 of %C, and a temporary ending while it connects.
     """
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
-    short = runtime.is_dir() and len(os.fsencode(runtime)) < _RUNTIME_PATH_MAXIMUM
+    runtime = runtime_dir()
     ours = Path(f"/tmp/nixwulf-ssh-{os.getuid()}")  # noqa: S108 - checked below
-    folder = runtime / "nixwulf-ssh" if short else ours
+    short = runtime is not None and len(os.fsencode(runtime)) < _RUNTIME_PATH_MAXIMUM
+    folder = runtime / "nixwulf-ssh" if runtime and short else ours
     folder.mkdir(exist_ok=True, mode=0o700)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise InputError(
-            f"The folder {str(folder)!r} for ssh's sockets is not only yours; set XDG_RUNTIME_DIR "
-            "to a folder that is."
+            f"The folder {str(folder)!r} for ssh's sockets is not only yours; remove it, or "
+            "set XDG_RUNTIME_DIR to a folder that is."
         )
     return folder
 
@@ -403,7 +402,6 @@ def run_all(
     """Run a command on nodes at the same time.
 
     Args:
-        command: the program and its arguments.
         timeout_s: seconds that all of them together may take.
 
     Returns:
@@ -488,6 +486,11 @@ def pin(node: Node, folder: Path) -> dict[str, str]:
 
 def mismatch(node: Node, words: str) -> str | None:
     """What ssh's words mean when it refused a pinned key, or None."""
+    if node.host_key is None and _MISMATCH[0] in words:
+        named = re.search(r'-R "?([\w.:\[\]-]+)', words)
+        host = shlex.quote(named[1] if named else node.ssh.rpartition("@")[2])
+        again = f"if it was installed anew, forget the old one by 'ssh-keygen -R {host}'"
+        return f"its host key changed; {again}; else another machine answers"
     if node.host_key is None or not any(mark in words for mark in _MISMATCH):
         return None
     return (

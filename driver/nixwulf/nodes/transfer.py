@@ -72,7 +72,6 @@ def run_long(
     It ends at the connection's deadline, if it has one, and where it reports nothing more.
 
     Args:
-        command: the program and its arguments.
         observer: called with its last line, when there is another.
 
     Raises:

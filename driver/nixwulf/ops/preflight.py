@@ -64,7 +64,6 @@ def preflight(
 
     Args:
         connections: to the nodes, by name.
-        waived: names of gates that may refuse.
         gates: names of those to hold, None for all.
     """
     failures = open_all(connections.values())

@@ -148,7 +148,6 @@ def metric(
 
     Args:
         rows: of one size, all latencies or all bandwidths; at least one.
-        conditions: what distinguishes them from others.
         state: warm, cold, or None where it is not known.
     """
     times = [row for row in rows if isinstance(row, LatencyRow)]

@@ -116,7 +116,6 @@ def metric(
     """Round trips as a distribution.
 
     Args:
-        found: All round trips of the log.
         kept: Those that become samples, us.
         protocol: "tcp" or "udp".
         conditions: What distinguishes them from others, such as bytes of a message.

@@ -123,7 +123,6 @@ def served(
     """The client of any server: only its own backend's name shows that the server is its own.
 
     Args:
-        tool: the program, for a sentence.
         engines: those that it has backends for by their names.
     """
     if not found.completed:
@@ -155,7 +154,6 @@ def metrics(
 
     Args:
         passes: at least one, each with a completed request.
-        conditions: what they have in common.
         state: warm, cold, or None where it is not known.
     """
     samples: dict[str, tuple[float, ...]] = {}

@@ -135,7 +135,6 @@ def choose(
     """The constants of an engine on a kind of device.
 
     Args:
-        engine: its name, as family() gives it.
         kind: vendor of the GPU, or 'cpu'.
         known: constants by engine and kind; None: those that are shipped.
 

@@ -29,7 +29,6 @@ def solve(
     Args:
         linear: at values of the unknowns, how far each measurement is off, and its slope by each
             unknown (measurements x unknowns).
-        noise: standard deviation of each measurement.
         start: what each unknown is before, which it is pulled to.
         precision: inverse of the covariance of that (unknowns x unknowns).
         longest: the most that an unknown is moved in a round.

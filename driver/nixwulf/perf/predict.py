@@ -45,7 +45,6 @@ def predict(
     """Predict the speed of a model on nodes.
 
     Args:
-        platforms: one for each node, the head first.
         model: its sizes and the bits of its weights.
         strategy: engine, parallelism, and the lengths of prompts and answers in tokens.
         fabric: the link between the nodes; None on one node.
@@ -94,7 +93,6 @@ def doubt(
 
     Args:
         parts: the predicted time by part, s.
-        known: constants with their deviations.
         metric: decode, prompt or serve.
     """
     whole = sum(parts.values())
@@ -113,7 +111,6 @@ def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
     """Deviation of the logarithm of the weights read, for a batch may prefer the same experts.
 
     Args:
-        strategy: how it is run; its batch counts.
         metric: decode, prompt or serve.
     """
     if not model.routed:
@@ -137,7 +134,6 @@ def total(
     """The work of a metric, and the number of tokens that it counts.
 
     Args:
-        platforms: facts of each node, the head first.
         fabric: the link between the nodes; None on one node.
         metric: decode, prompt or serve.
 

@@ -98,9 +98,7 @@ def forward(
     """The work of one pass of some tokens through all layers.
 
     Args:
-        platforms: facts of each node, the head first.
         fabric: the link between the nodes; None on one node.
-        tokens: in the pass.
         depth: tokens in the cache of each sequence.
         prompt: whether they are a chunk of a prompt: weights are read while others are multiplied.
     """
@@ -166,7 +164,6 @@ def decode_step(
     """One step of a batch, with the cache half full; with drafts, all of them checked.
 
     Args:
-        platforms: facts of each node, the head first.
         fabric: the link between the nodes; None on one node.
     """
     depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
@@ -201,7 +198,6 @@ def prompt_pass(
     """All tokens of the batch's prompts, in chunks as the engine takes them.
 
     Args:
-        platforms: facts of each node, the head first.
         fabric: the link between the nodes; None on one node.
     """
     tokens = strategy.n_prompt * strategy.batch
@@ -347,7 +343,6 @@ def exchange(
 
     Args:
         servers: nodes that the client reaches by RPC, all but one that computes beside it.
-        fabric: the link between the nodes.
         size: of what is summed, bytes.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)

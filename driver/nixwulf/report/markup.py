@@ -53,11 +53,7 @@ def _cells(columns: Sequence[Column], row: Row) -> Iterable[str]:
 
 
 def html_link(href: str, text: str, style: str = "") -> Markup:
-    """A link; one that leaves the pages does not tell where it comes from.
-
-    Args:
-        href: an address that is safe to open.
-    """
+    """A link; one that leaves the pages does not tell where it comes from."""
     leaves = ' rel="noopener noreferrer external"' if "://" in href else ""
     return Markup(  # noqa: S704 - escaped texts
         f'<a{_class(style)} href="{escape(href)}"{leaves}>{_escaped(text)}</a>'

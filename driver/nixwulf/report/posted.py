@@ -101,7 +101,6 @@ def to_csv(records: Iterable[Record], source: str) -> str:
     """The benchmark.csv of a submission to Spark Arena, which is llama-benchy's CSV.
 
     Args:
-        records: any; those of other benchmarks are left out.
         source: where they are from, for a sentence.
 
     Raises:

@@ -60,7 +60,6 @@ def identity(row: Mapping[str, Any], *, without: Collection[str] = ()) -> Identi
 
     Args:
         row: the columns by name; parameters and conditions are JSON.
-        without: names of columns that may differ.
     """
     found = {Key("", name): row.get(name, "") for name in COLUMNS if name not in without}
     for group in GROUPS:
@@ -127,9 +126,7 @@ def setting_of(kind: str, cluster: str, platform: str, case: Mapping[str, Any]) 
     """The setting of a case; of one that is no run with its platforms, for it may be of any.
 
     Args:
-        kind: of its record: run, imported or published.
         platform: those of its nodes, joined by '+'.
-        case: its engine, benchmark and model.
     """
     name = cluster if kind == "run" else f"{cluster}: {platform}"
     return Setting(name, case.get("engine", ""), case["benchmark"], case.get("model", ""))

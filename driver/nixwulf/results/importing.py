@@ -44,13 +44,9 @@ def external_record(
     and conditions, not of the numbers: one that is corrected keeps its id.
 
     Args:
-        kind: imported or published.
-        source: the file and tool, or who published it.
-        cluster: name, platforms and machine.
         fabric: the network between the nodes; None on one node.
         engine: name and version; None where the machines are measured.
         model: name, weights and size; None where the machines are measured.
-        warnings: sentences for readers of the numbers.
         name: the record's id; None: it is made.
     """
     coordinates = {
@@ -149,7 +145,6 @@ def records_of(
     """The sealed records of a file, one for each case of each run in it.
 
     Args:
-        metadata: what the user reports about it.
         tool: the tool's name; None: the content shows it.
         on_unread: gets a sentence for each run that cannot be read, where others can.
 

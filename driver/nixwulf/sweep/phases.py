@@ -219,7 +219,11 @@ def _words(run: Run, error: Exception) -> str:
         run.raw.mkdir(parents=True, exist_ok=True)
         (run.raw / _TRACE).write_text("".join(traceback.format_exception(error)), "utf-8")
     words = f"{type(error).__name__}: {str(error)[:_MOST_WORDS]}"
-    return f"The driver cannot go on with what it met ({words}); raw/*/{_TRACE} has where."
+    name = run.raw.name
+    return (
+        f"The driver cannot go on with what it met ({words}); report it with raw/{name}/{_TRACE}. "
+        f"To try again, remove records/{name}.json and give its folder to 'nixwulf bench --resume'."
+    )
 
 
 def _too_long(run: Run) -> str:

@@ -18,6 +18,7 @@ from nixwulf.core.files import write_json
 from nixwulf.core.query import matches, parse_query
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import check
+from nixwulf.core.text import did_you_mean
 from nixwulf.inventory.cluster import Cluster, parse_cluster
 from nixwulf.inventory.platforms import is_macos
 from nixwulf.llm import Model
@@ -117,7 +118,6 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
     """Expand a sweep on a cluster.
 
     Args:
-        sweep: the matrix and its limits.
         only: a query that a case has to meet, empty for all.
         waived: names of gates that may refuse without a case being skipped.
 
@@ -368,8 +368,8 @@ def _check_parameters(
         if not owners:
             names = dict.fromkeys(name for parameters in known for name in parameters)
             raise InputError(
-                f"{source}: no benchmark or engine of the block has a parameter {key!r}; they "
-                f"have: {', '.join(names) or 'none'}."
+                f"{source}: no benchmark or engine of the block has a parameter {key!r}; "
+                f"{did_you_mean(key, names)}"
             )
         for value in values:
             expected = next(filter(None, (owner.problem(value) for owner in owners)), None)

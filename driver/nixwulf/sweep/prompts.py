@@ -76,7 +76,6 @@ class Prompts:
 
         Args:
             lengths: tokens of the prompts; the short one is always asked.
-            seconds: for the long ones together.
         """
         self._completer = completer
         self._lengths = lengths

@@ -52,9 +52,7 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
 
     Args:
         run: the case on its nodes, with the processes that it started.
-        found: what its phases found, and the outcome.
         repetition: of the case, from 1.
-        started: when it began, with its time zone.
     """
     secrets = passthrough.secrets(run.case.parameters)
     secrets = secrets.union(*(named_secrets(p.argv, p.environment) for p in run.owned))
@@ -132,7 +130,6 @@ def bare_record(
     Args:
         found: what its phases found, of which only their seconds are kept.
         repetition: of the case, from 1.
-        started: when it began, with its time zone.
     """
     bare = replace(run, owned=[], facts={}, engine_facts={}, warnings=[])
     words = reason[:_TAIL_BYTES].encode("ascii", "backslashreplace").decode()

@@ -84,7 +84,6 @@ class ReferenceFolder:
         """Keep answers for later runs.
 
         Args:
-            case: the kind of case that they are of.
             references: by the prompt's tokens.
         """
         write_texts(self._path(case, nodes), references)

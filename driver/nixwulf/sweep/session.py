@@ -108,7 +108,6 @@ def run_plan(
     """Run what has no record yet, and save a record of each run.
 
     Args:
-        plan: the cases and their repetitions.
         folder: where records go, and where those of earlier runs are.
         beside: is called while the nodes are brought up: nothing may run beside what is measured.
         fetch: whether models that nodes lack are pushed there.
@@ -229,7 +228,6 @@ def run_one(
     """Do one run of a plan on connected nodes.
 
     Args:
-        connected: the session whose nodes run it.
         plan: gives the cluster, the models, the limits and the waived gates.
         folder: the run folder; raw outputs that an unfinished run left there are removed.
         repetition: its index, from 0.

@@ -9,6 +9,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_yaml
 from nixwulf.core.schema import check
+from nixwulf.core.text import did_you_mean
 from nixwulf.llm import Model, parse_model
 from nixwulf.nodes import container
 from nixwulf.plugins.runtime import passthrough, speculation
@@ -81,8 +82,8 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         for name in [used] if isinstance(used, str) else used:
             if name not in models:
                 raise InputError(
-                    f"{source}: the model {name!r} is not among models: "
-                    f"{', '.join(models) or 'there are none'}."
+                    f"{source}: the model {name!r} is not among models; "
+                    f"{did_you_mean(name, models)}"
                 )
         _check_drafts(block.get("parameters", {}), models, source)
     return Sweep(

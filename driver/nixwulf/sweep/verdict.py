@@ -103,7 +103,6 @@ def judge(
     """Hold the text after a prompt against a reference's.
 
     Args:
-        reference: the text that is expected.
         limit: of the mean divergence, nats; None: as the reference's floor has it.
 
     Raises:
@@ -122,7 +121,6 @@ def document(
     Args:
         judged: each prompt's text.
         shown: the one of them whose tokens are kept.
-        words: of the nodes that gave the reference.
         left_out: why other prompts were not judged, by their tokens.
     """
     found = shown.comparison
@@ -143,11 +141,7 @@ def document(
 
 
 def why_wrong(judged: Judged, words: str) -> str:
-    """The sentences of a failure: where another text begins, and both tokens.
-
-    Args:
-        words: of the nodes that gave the reference.
-    """
+    """The sentences of a failure: where another text begins, and both tokens."""
     found = judged.comparison
     if not judged.by_probabilities:
         return f"{_difference(judged, words)}."

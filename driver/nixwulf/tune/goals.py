@@ -74,11 +74,8 @@ def predicted_time(
     a server, which reads their prompts one after the other: that of the middle one.
 
     Args:
-        goal: what the best strategy is best at.
-        forecast: the prediction of a strategy.
         n_prompt: tokens of a prompt.
         n_gen: tokens generated after it.
-        slots: requests at once of each server.
     """
     decode, prompt = forecast.decode, forecast.prompt
     deviation = log(decode.high / decode.value) / QUANTILE_80
@@ -103,7 +100,6 @@ def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
     """The benchmark that measures an engine for a goal.
 
     Args:
-        goal: what the best strategy is best at.
         alone: whether it is the only engine; numbers of several come from one benchmark.
     """
     if goal.loaded or (goal.metric == "decode" and not alone):

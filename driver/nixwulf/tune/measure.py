@@ -32,8 +32,6 @@ def measure(
     """Measure until no other strategy can be better or the time is up; gives why it stopped.
 
     Args:
-        state: the search, which each measurement updates.
-        plan: the cases of its strategies.
         budget_s: seconds from when the nodes are up; no run outlives it.
         on_run_end: gets the place of each strategy whose run has ended.
         beside: called while the nodes are brought up: nothing may run beside a measurement.

@@ -181,7 +181,6 @@ class SearchState:
         """Take the record of a strategy: it updates the strategy, its fabric and the others.
 
         Args:
-            record: of its run, whatever the outcome.
             took: duration of the run, seconds.
         """
         self.records[n], self.took[n] = record, took

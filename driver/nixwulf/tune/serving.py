@@ -35,11 +35,7 @@ class ServeCommands:
 
 
 def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
-    """How to serve a measured strategy.
-
-    Args:
-        slots: requests that are served at once.
-    """
+    """How to serve a measured strategy."""
     engine = engines.find(record["case"]["engine"])
     run = measured_run(engine, record, cluster, slots)
     if servers_of(run.case) == 1:
@@ -52,9 +48,6 @@ def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeComman
     """The lines to type, over the user's ssh; the head's port comes with the server that answers.
 
     A lab is brought up first, for that of the measurements has ended, and its nodes' homes with it.
-
-    Args:
-        named: the cluster as a command line names it.
     """
     targets = {node.name: node.ssh for node in cluster.nodes}
     # Connections that the lab's ssh shares outlive the line, and the port that comes here with it.

@@ -20,7 +20,7 @@ def _put_built_programs():
 
 
 def _llama_cpp():
-    rows = json.loads(CliRunner().invoke(engines, ["--json"]).output)
+    rows = json.loads(CliRunner().invoke(engines, ["--format", "json"]).output)
     return next(row for row in rows if row["engine"] == "llama.cpp")
 
 

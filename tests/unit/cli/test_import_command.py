@@ -154,13 +154,13 @@ def test_another_model_name_is_another_case(run, tmp_path):
 
 
 def test_json_prints_the_records_and_stores_nothing(run, tmp_path):
-    done = run(LLAMA, PING, "--json")
+    done = run(LLAMA, PING, "--format", "json")
     assert [one["source"]["tool"] for one in json.loads(done.output)] == ["llama-bench", "ping"]
     assert not (tmp_path / "out").exists()
 
 
 def test_what_neither_output_nor_user_says_is_absent(run):
-    (found,) = json.loads(run(IPERF3, "--json").output)
+    (found,) = json.loads(run(IPERF3, "--format", "json").output)
     assert "fabric" not in found
     assert not {"engine", "model", "parallelism", "fabric"} & found["case"].keys()
 
@@ -169,7 +169,7 @@ def test_what_the_user_says_completes_the_output(run):
     (path,) = (FIXTURES / "mlx/mlx.single.llama.txt",)
     options = ["--nodes", 2, "--fabric", "tb5", "--transport", "rdma", "--parallelism", "tensor"]
     options += ["--model", "../../etc/passwd", "--quant", "4bit", "--engine-version", "0.31"]
-    (found,) = json.loads(run(path, *options, "--cluster", "desk", "--json").output)
+    (found,) = json.loads(run(path, *options, "--cluster", "desk", "--format", "json").output)
     case = found["case"]
     assert (case["nodes"], case["fabric"], case["transport"]) == (2, "tb5", "rdma")
     assert (case["parallelism"], case["model"]) == ("tensor", "../../etc/passwd")
@@ -181,7 +181,7 @@ def test_what_the_user_says_completes_the_output(run):
 
 
 def test_a_model_by_another_name_keeps_what_the_tool_calls_it(run):
-    (found,) = json.loads(run(LLAMA, "--model", "tiny", "--json").output)
+    (found,) = json.loads(run(LLAMA, "--model", "tiny", "--format", "json").output)
     assert found["source"]["note"] == "llama-bench calls the model 'llama ?B F16'"
 
 
@@ -199,7 +199,7 @@ def test_a_model_by_another_name_keeps_what_the_tool_calls_it(run):
         (LLAMA, ["--engine-version", "b1"], "--engine-version 'b1' contradicts the output, which"),
         (LLAMA, ["--fabric", "lan"], "--fabric 'lan' applies to none of the outputs: they are of "),
         (PING, ["--model", "tiny"], "--model 'tiny' applies to none of the outputs: they measure "),
-        (LLAMA, ["--tool", "iperf"], "--tool: unknown tool 'iperf'; known: compare_eth_vs_rdma, "),
+        (LLAMA, ["--tool", "iperf"], "--tool: unknown tool 'iperf'; did you mean 'iperf3'?"),
         (LLAMA, ["--tool", "iperf3"], "iperf3 printed no interval in any line"),
         (LLAMA, ["--platform", "lab"], "--platform was given 2 times for 1 node(s)."),
     ],
@@ -230,7 +230,9 @@ def test_one_name_for_several_models_is_refused(run, output):
     ) in done.output
     done = run(output(text), "--quant", "Q4_0")
     assert "--quant 'Q4_0' is of one model, and it holds 2: 'llama 7B Q4_0' of 11" in done.output
-    found = json.loads(run(output(text), "--model", "small", "--model", "large", "--json").output)
+    found = json.loads(
+        run(output(text), "--model", "small", "--model", "large", "--format", "json").output
+    )
     assert [one["case"]["model"] for one in found] == ["small", "large"]
     assert run(output(text)).output.count("records/") == 2
 
@@ -239,7 +241,7 @@ def test_models_of_one_name_and_other_sizes_are_other_models(run, output, tmp_pa
     text = LLAMA.read_text()
     other = text.replace("11.26 MiB", "60.87 GiB").replace("5.51 M", "116.83 B")
     assert other != text
-    found = json.loads(run(output(text + other), "--json").output)
+    found = json.loads(run(output(text + other), "--format", "json").output)
     assert [one["model"]["size"] for one in found] == ["11.26 MiB", "60.87 GiB"]
     assert [one["model"]["params"] for one in found] == ["5.51 M", "116.83 B"]
     assert len({one["case"]["id"] for one in found}) == 2
@@ -287,7 +289,7 @@ def test_cases_of_one_file_that_look_alike_are_all_stored(run, tmp_path, output)
     rpc = fixture("llama.cpp/0.5.0-dev-build-0-commit-0c1e570/llama-bench.rpc.jsonl")
     assert rpc.count(":50917") > 1
     for text, nodes in ((json.dumps(both, indent=1), 1), (rpc.replace(":50917", "", 1), 2)):
-        found = json.loads(run(output(text), "--nodes", nodes, "--json").output)
+        found = json.loads(run(output(text), "--nodes", nodes, "--format", "json").output)
         assert len({one["id"] for one in found}) == len(found) == 2
         first, second = (one["source"].get("note", "") for one in found)
         assert (first, second) == ("", "")
@@ -305,7 +307,7 @@ def test_nodes_of_a_case_that_does_not_tell_are_not_those_of_one_that_does(run, 
     block = "  elapsed_time: 2.0 s\n  requests_per_second: 5\n  tokens_per_second: 50\n\n"
     # no output: titles that people put between two outputs
     text = f"single-node:\n{block}Ray TP=2:\n{block}"
-    found = json.loads(run(output(text), "--nodes", 2, "--json").output)
+    found = json.loads(run(output(text), "--nodes", 2, "--format", "json").output)
     assert [one["case"]["nodes"] for one in found] == [1, 2]
 
 

@@ -163,9 +163,9 @@ def test_more_memory_makes_room():
     ("given", "why"),
     [
         ("fabric.cable", "is not GROUP.NAME.KEY=VALUE; give one such as fabric.cable.latency_us=7"),
-        ("nodes.fw1.speed=2", "'nodes' is not one of fabric, platform, engine"),
+        ("nodes.fw1.speed=2", "'nodes' is unknown; known: fabric, platform, engine"),
         ("fabric.cable.speed=2", "a fabric has no 'speed'; it has latency_us, rtt_us, bandwidth"),
-        ("fabric.usb4.latency_us=7", "there is no fabric 'usb4' in this question; there is office"),
+        ("fabric.usb4.latency_us=7", "there is no fabric 'usb4' in this question; known: office"),
         ("fabric.cable.latency_us=0", "'0' is no number from 1e-06 to 1e+09"),
         ("fabric.cable.latency_us=-3", "'-3' is no number from"),
         ("fabric.cable.latency_us=nan", "'nan' is no number from"),
@@ -249,7 +249,7 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
     [
         (
             ("--model", "Foo-7B"),
-            "'Foo-7B' is not known. Give its facts in a TOML file as [[models]]",
+            "'Foo-7B' is not known; known: ",
         ),
         (("--model", "Llama-3.1-70B"), "names no quantization; give --quant such as"),
         (("--model", "no.gguf"), "no.gguf: no such file; give a GGUF"),
@@ -258,7 +258,7 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
             (*SMALL, "--nodes", "3"),
             "the cluster has 2 nodes, not 3; give fewer, or a cluster file",
         ),
-        ((*SMALL, "--fabric", "usb4"), "there is no fabric 'usb4'; there is office, cable"),
+        ((*SMALL, "--fabric", "usb4"), "there is no fabric 'usb4'; known: office, cable"),
         ((*SMALL, "--transport", "rdma"), "no fabric carries 'rdma': office is ethernet, cable is"),
         ((*SMALL, "--engine", "foo"), "unknown engine 'foo'; known: "),
         (

@@ -15,9 +15,15 @@ from nixwulf.plugins.gates import GateResult
         ((), "or bring a lab up by 'nixwulf lab up'"),
         (("--cluster", "nowhere"), "No clusters/nowhere.toml"),
         (("--cluster", "lab"), "No lab 'lab' is up"),
-        (("--cluster", "mini-3", "--waive", "mtu"), "--waive: unknown gate 'mtu'; known: clock"),
-        (("--cluster", "mini-3", "--gate", "mtu"), "--gate: unknown gate 'mtu'; known: clock"),
-        (("--cluster", "mini-3", "--node", "n9"), "No node 'n9' in 'mini-3'; it has: mini1,"),
+        (
+            ("--cluster", "mini-3", "--waive", "mtu"),
+            "--waive: unknown gate 'mtu'; did you mean 'path-mtu'?",
+        ),
+        (
+            ("--cluster", "mini-3", "--gate", "mtu"),
+            "--gate: unknown gate 'mtu'; did you mean 'path-mtu'?",
+        ),
+        (("--cluster", "mini-3", "--node", "n9"), "No node 'n9' in 'mini-3'; known: mini1,"),
     ],
 )
 @pytest.mark.usefixtures("runtime")
@@ -32,8 +38,6 @@ def test_a_cluster_file_is_checked_without_reaching_a_node():
     today = CliRunner().invoke(cli, ["preflight", "--cluster", "mini-3", "--only", "file"])
     assert today.exit_code == 0
     assert "cluster 'mini-3', 3 nodes, fabrics " in today.output
-    earlier = CliRunner().invoke(cli, ["cluster", "check", "mini-3", "--offline"])
-    assert earlier.output == today.output
 
 
 def test_what_holds_no_gate_takes_no_option_of_gates():
@@ -41,13 +45,6 @@ def test_what_holds_no_gate_takes_no_option_of_gates():
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 2
     assert "--only facts holds no gate; leave out --gate, --waive, --format." in result.output
-
-
-@pytest.mark.parametrize(("group", "name"), [(("nodes",), "status"), (("deploy",), "facts")])
-def test_earlier_commands_for_it_are_not_in_the_help(group, name):
-    shown = CliRunner().invoke(cli, [*group, "--help"]).output
-    assert "preflight" in shown if group != ("nodes",) else "exec" in shown
-    assert not [line for line in shown.splitlines() if line.split()[:1] == [name]]
 
 
 def test_the_table_has_a_row_a_gate_and_a_column_a_node():

@@ -46,7 +46,7 @@ def test_a_file_of_the_user_comes_before_the_one_that_was_shipped(installed):
 def test_an_unknown_name_is_refused_with_the_names_that_there_are(installed):
     with pytest.raises(InputError) as caught:
         find_input("dmo", "sweeps", ".yaml")
-    assert caught.value.message == "No sweeps/dmo.yaml; give a file, or one of: demo, lab/gpu."
+    assert caught.value.message == "No sweeps/dmo.yaml; did you mean 'demo'?"
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,7 @@ def test_a_file_that_is_missing_is_refused_with_the_names_and_the_command_that_w
     with pytest.raises(InputError) as caught:
         find_input(name, "sweeps", ".yaml", writer="nixwulf make --output")
     assert caught.value.message == (
-        f"No {missing}; give a file, or one of: demo, lab/gpu; write your own by 'nixwulf make "
-        f"--output {missing}'."
+        f"No {missing}; known: demo, lab/gpu. Write your own by 'nixwulf make --output {missing}'."
     )
 
 

@@ -108,7 +108,7 @@ def test_a_file_that_is_not_there_is_named_with_the_command_that_writes_one(name
     missing = {"nowhere": "clusters/nowhere.toml"}.get(name, name)
     with pytest.raises(InputError) as caught:
         load_cluster(name)
-    assert caught.value.message.startswith(f"No {missing}; give a file, or one of: dgx-spark-2, ")
+    assert caught.value.message.startswith(f"No {missing}; known: dgx-spark-2, ")
     command = f"'nixwulf cluster new HOST... --output {shlex.quote(missing)}'."
     assert caught.value.message.endswith(f", pi-cm5-4; write your own by {command}")
 

@@ -142,7 +142,7 @@ def test_every_model_of_the_table_has_a_source_and_parses():
 
 def test_an_unknown_model_says_which_facts_to_give():
     with pytest.raises(
-        InputError, match="'Lama2-7B' is not known.*layers, hidden.*to Llama-2-7B, "
+        InputError, match="'Lama2-7B' is not known; did you mean 'Llama-2-7B'.*layers, hidden"
     ):
         find("Lama2-7B")
 

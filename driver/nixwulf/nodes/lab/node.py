@@ -55,7 +55,6 @@ def mount(source: str, target: Path, kind: str, flags: Mount, options: str = "")
     """Mount a file system, or bind a folder or file.
 
     Args:
-        source: a device, or what is bound.
         kind: of the file system, empty to bind.
         flags: of mount(2).
         options: of the file system, as in mount(8).

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_json
+from nixwulf.core.files import read_json, runtime_dir
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric, Node, Shape
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
@@ -132,9 +132,7 @@ class StateFolder:
 
 def base() -> Path:
     """Where the labs' state folders are: in $XDG_RUNTIME_DIR, or without it in ~/.local/state."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    root = Path(runtime) if runtime else Path.home() / ".local" / "state"
-    return root / "nixwulf" / "lab"
+    return (runtime_dir() or Path.home() / ".local" / "state") / "nixwulf" / "lab"
 
 
 def state_of(name: str) -> StateFolder:

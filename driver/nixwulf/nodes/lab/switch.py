@@ -80,9 +80,7 @@ class Switch:
         """Take a frame that arrived.
 
         Args:
-            frame: with its virtio header first.
             port: the number of the port, from 0.
-            now: when it arrived, monotonic nanoseconds.
         """
         line = self.line
         destination, source = frame[HEADER : HEADER + 6], frame[HEADER + 6 : HEADER + 12]

@@ -110,9 +110,6 @@ def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:
     """The systems of configurations; nothing is built.
 
-    Args:
-        attributes: names of the configurations.
-
     Returns:
         A system for each attribute.
 
@@ -137,7 +134,6 @@ def evaluation(flake: str, output: str, attributes: Sequence[str], function: str
     Args:
         output: the flake's output that has them, such as 'nixosConfigurations'.
         attributes: their names; an absent one gives null, so that one evaluation answers for all.
-        function: in Nix.
     """
     wanted = " ".join(f"{quoted(name)} = null;" for name in attributes)
     apply = (
@@ -248,7 +244,6 @@ def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebui
     """Read what 'nix build .#deployments.CLUSTER' made.
 
     Args:
-        cluster: the cluster that it has to be of.
         nodes: those that it has to have, with all of their store paths on this machine.
 
     Raises:

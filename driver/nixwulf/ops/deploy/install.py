@@ -86,7 +86,6 @@ def install(
     """Install nodes in parallel; what was started is ended before this returns, whatever happens.
 
     Args:
-        plans: the nodes, each with its command.
         connections: to them, by name.
         folder: where each node's log goes.
         report: called with a node's name and each step there.

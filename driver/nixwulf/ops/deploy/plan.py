@@ -102,7 +102,6 @@ def make_plan(
         expected_cluster: the cluster whose systems they may run besides their own.
         layouts: by attribute what each configuration would do, None when the flake was not asked.
         prebuilt: systems that are installed in place of the flake's.
-        locked_out: why the user could not log in afterwards.
         local_machine: boot id and host name of the machine that runs this command.
     """
     planned = []
@@ -171,12 +170,7 @@ def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, An
 
 
 def darwin_steps(flake: str, node: Node, name: str) -> list[str]:
-    """How a Mac gets its configuration: by the nix-darwin of the flake's lock, on the Mac itself.
-
-    Args:
-        flake: the reference of the flake.
-        name: of its configuration in the flake.
-    """
+    """How a Mac gets its configuration: by nix-darwin as the flake locks it, on the Mac itself."""
     where = "a checkout of the flake" if flake.startswith((".", "/", "path:")) else "any folder"
     build = f"nix build --out-link system {flake}#darwinConfigurations.{name}.system"
     switch = f"sudo ./system/sw/bin/darwin-rebuild switch --flake {flake}#{name}"

@@ -97,11 +97,7 @@ def in_use(node: Node, machine: Machine) -> list[str]:
 def other_cluster(
     node: Node, cluster: Cluster, machine: Machine, expected: str | None
 ) -> list[str]:
-    """Why a machine is left alone that runs the system of a node of another cluster.
-
-    Args:
-        expected: the cluster whose system it may run besides.
-    """
+    """Why a machine is left alone that runs the system of a node of another cluster."""
     if machine.cluster in {"", cluster.name, expected}:
         return []
     return [
@@ -147,12 +143,7 @@ def _disk(node: Node, machine: Machine) -> Iterable[str]:
 
 
 def unlike_layout(node: Node, cluster: Cluster, machine: Machine, layout: Layout) -> list[str]:
-    """Why the node's configuration would not work on this machine, or not on this disk of it.
-
-    Args:
-        node: what the machine would become.
-        layout: what the configuration would do.
-    """
+    """Why the node's configuration would not work on this machine, or not on this disk of it."""
     return [
         *_equal_labels(node, machine, layout.labels),
         *absent_interfaces(node, cluster, machine, layout),
@@ -167,10 +158,6 @@ def absent_interfaces(
 
     Only where the machine's names can be compared with those of the installed system. A card for
     which the present system has no driver has no name yet.
-
-    Args:
-        node: its fabrics name the interfaces.
-        layout: the names that the installed system gives.
     """
     if layout.interfaces is None or not machine.interfaces or machine.driverless_cards:
         return

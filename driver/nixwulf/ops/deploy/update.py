@@ -118,7 +118,6 @@ def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | N
     """Why nodes are left alone, from one round trip to each.
 
     Args:
-        cluster: the cluster of the targets.
         targets: nodes, which are reached, and the systems that they are to run.
         expected_cluster: the cluster whose systems they may run besides their own.
 
@@ -178,7 +177,6 @@ def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[
     """Switch nodes in parallel, each to its system, which it has.
 
     Args:
-        targets: the nodes and their systems.
         seconds: after which a node goes back that was not reached again.
         report: called with a node's name and what happens there.
     """

@@ -43,9 +43,6 @@ class Installed:
 def install(nodes: Sequence[Connection], engine: Engine, observer: Observer) -> list[Installed]:
     """Bring one build of an engine to nodes, unless all of them have one version of their own.
 
-    Args:
-        engine: one that is built on nodes.
-
     Raises:
         GateError: a node can neither build it nor get a copy; then nothing is changed.
         NixwulfError: the source, a build, a copy or a program failed.

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import inside, read_json
 from nixwulf.core.names import Refusal
-from nixwulf.core.text import plural
+from nixwulf.core.text import GIB, plural
 from nixwulf.ops.models import hub
 from nixwulf.ops.models.machines import folder_here, here
 from nixwulf.ops.models.store import (
@@ -28,7 +28,6 @@ from nixwulf.ops.models.store import (
 )
 
 Say = Callable[[str], None]
-_GIB = 2**30
 
 
 def get(
@@ -194,8 +193,8 @@ def _require_room(needed: int, staging: Path) -> None:
     free = shutil.disk_usage(staging).free
     if needed - arrived > free:
         raise NixwulfError(
-            f"The model needs {(needed - arrived) / _GIB:.2f} GiB and {str(folder_here())!r} has "
-            f"{free / _GIB:.2f} free; remove one by 'nixwulf models rm', or set XDG_CACHE_HOME to "
+            f"The model needs {(needed - arrived) / GIB:.2f} GiB and {str(folder_here())!r} has "
+            f"{free / GIB:.2f} free; remove one by 'nixwulf models rm', or set XDG_CACHE_HOME to "
             "another disk."
         )
 

@@ -68,7 +68,6 @@ def index_on(
     """What stands for a model on a node, all of which is read unless that is known.
 
     Args:
-        name: of the model in it.
         observer: called with how many bytes of how many have been read.
 
     Raises:
@@ -98,7 +97,6 @@ def sha256_on(node: Connection, path: str, observer: Observer) -> str | None:
     """A model's sha256, read once and kept beside it; None where that cannot be.
 
     Args:
-        path: of its file or folder.
         observer: called with how many bytes of how many have been read.
 
     Raises:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.names import Refusal
+from nixwulf.core.text import GIB, did_you_mean
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
@@ -13,8 +14,6 @@ from nixwulf.ops.models.chain import Observer, Origin, Pushed, copy, route
 from nixwulf.ops.models.machines import HERE, folder_here, here, index_on, on_node
 from nixwulf.ops.models.store import Document, Place
 from nixwulf.plugins import engines
-
-_GIB = 2**30
 
 
 def readers(cluster: Cluster, model: str, engine: str | None) -> list[str]:
@@ -55,8 +54,6 @@ def push(
     Args:
         cluster: gives the folder of models on the nodes, and the fabrics.
         connections: open ones, of the nodes named and others that may have the model.
-        model: its name in the folders of models.
-        names: the nodes that are to have it.
         fabric: the one to cross; None: the fastest that all who take part share.
         observer: called with a node's name, and how many bytes it has of how many.
 
@@ -157,8 +154,8 @@ def _require_room(name: str, folder: str, listing: Document, needed: int) -> Non
         )
     if needed > listing["free"]:
         raise GateError(
-            f"Node {name!r} has {listing['free'] / _GIB:.2f} GiB free in {folder!r} and the model "
-            f"needs {needed / _GIB:.2f}; remove one by 'nixwulf models rm'."
+            f"Node {name!r} has {listing['free'] / GIB:.2f} GiB free in {folder!r} and the model "
+            f"needs {needed / GIB:.2f}; remove one by 'nixwulf models rm'."
         )
 
 
@@ -166,7 +163,7 @@ def _fabric(cluster: Cluster, members: Sequence[Node], name: str | None) -> Fabr
     """The fabric that reaches all, named or the fastest; None where no two nodes take part."""
     if name is not None and name not in cluster.fabrics:
         raise InputError(
-            f"--fabric: {cluster.name!r} has no {name!r}; it has: {', '.join(cluster.fabrics)}."
+            f"--fabric: {cluster.name!r} has no {name!r}; {did_you_mean(name, cluster.fabrics)}"
         )
     chosen = [cluster.fabrics[name]] if name else list(cluster.fabrics.values())
     on_it = [one for one in chosen if all(one.name in node.fabric_names for node in members)]

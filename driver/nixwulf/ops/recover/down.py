@@ -119,7 +119,6 @@ def reboot(nodes: Sequence[Connection], deadline_s: float, report: Report) -> di
     """Reboot nodes and wait until each answers from another boot.
 
     Args:
-        nodes: those that go down together.
         deadline_s: seconds that each may take.
         report: called with a node's name and what happens there.
 
@@ -133,7 +132,6 @@ def shut_down(nodes: Sequence[Connection], deadline_s: float, report: Report) ->
     """Shut nodes down and wait until none answers.
 
     Args:
-        nodes: those that go down together.
         deadline_s: seconds that each may take.
         report: called with a node's name and what happens there.
 

@@ -46,14 +46,11 @@ def recover(
     """Take each group of nodes up the ladder; groups do not wait for each other.
 
     Args:
-        cluster: the nodes, their fabrics and power switches.
         connections: to all nodes of the cluster, by name.
         names: nodes to recover; those that go down with them are recovered too.
         report: called with a node's name and what happens there.
-        waived: names of gates that need not hold.
         deadline_s: seconds that each boot may take: of a node that is silent at first, of a reboot
             and of switching the power.
-        steps: of STEPS, from soft to hard.
 
     Returns:
         A result for each group of nodes that go down together.

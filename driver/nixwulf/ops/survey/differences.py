@@ -59,7 +59,6 @@ def differences(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) -
     Args:
         cluster: the file's.
         machines: what its nodes reported, in their order.
-        real: the cluster that would be written of them.
     """
     sentences = list(_of_machines(cluster, machines, real))
     there = _wires(real)

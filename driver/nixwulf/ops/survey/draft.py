@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nixwulf.core.text import some
 from nixwulf.inventory.platforms import platforms_like, platforms_of
 from nixwulf.nodes import macos
 from nixwulf.nodes.hardware import AMD
 from nixwulf.ops.deploy.refusals import shown
 from nixwulf.ops.survey.fabrics import fabric_drafts
 from nixwulf.ops.survey.machines import Surveyed
-from nixwulf.ops.survey.text import some
 from nixwulf.ops.survey.wires import LeftOut, Wire
 
 UNKNOWN_PLATFORM = "generic-x86_64"

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nixwulf.core.text import format_significant, plural
+from nixwulf.core.text import format_significant, plural, some
 from nixwulf.inventory.fabric_kinds import KINDS, kind_of
 from nixwulf.nodes.interfaces import Interface, RdmaPort
 from nixwulf.ops.survey.meshes import Ports, may_be_of_one_cable, meshes, own_subnets
 from nixwulf.ops.survey.reach import WireEnd
-from nixwulf.ops.survey.text import some
 from nixwulf.ops.survey.wires import Wire
 
 _LONGEST_NAME = 40
@@ -66,7 +65,6 @@ def _network(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str]
     Args:
         ports: the wires of its physical ports, which share their speed.
         group: the cables that hang together with it, its own among them.
-        reached: addresses that ssh came to.
     """
     devices = _devices(wire)
     table = _table(wire, devices, len(ports))

@@ -24,7 +24,6 @@ def inquire(
     Args:
         machines: what they reported, with the names that the file gives them.
         connections: to each, by that name.
-        on_step: is called with what is done next.
     """
 
     def tried(pairs: Sequence[Pair]) -> Reach:

@@ -338,7 +338,6 @@ def with_exchanges_of(
 
     Args:
         constants: those of the engine, of which this time is replaced.
-        node: facts of each of the nodes.
         metric: what the speed is of: decode, prompt or serve.
         speed: tok/s.
     """

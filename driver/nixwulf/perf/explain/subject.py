@@ -12,7 +12,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
-from nixwulf.core.text import plural
+from nixwulf.core.text import GIB, did_you_mean, plural
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
@@ -29,7 +29,6 @@ _MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines
 _N_GEN = 128
 _BANDWIDTH = "memory_bandwidth_gbs"
 _PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
-_GIB = 2**30
 _TOO_MANY = 2**40
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens", "draft")
 _NONE = (None, False, 0, "", "off", "no", "none")
@@ -166,7 +165,7 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
             f"lacks it{again}."
         )
     label = described.get("weights") or f"{described.get('file', '')} {name}".strip()
-    size = described.get("bytes", 0) / _GIB
+    size = described.get("bytes", 0) / GIB
     try:
         return found.quantized(weights_of(label, found, size))
     except InputError:
@@ -223,7 +222,7 @@ def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[Platform
         document = facts_of(name)
         if document is None:
             raise InputError(
-                f"The platform {name!r} is not known: driver/nixwulf/data/platforms lacks it."
+                f"The platform {name!r} is not known; {did_you_mean(name, platform_names())}"
             )
         measured = {_BANDWIDTH: {"value": own[node]}} if own.get(node) else {}
         documents.append({**document, **measured})

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Generic, TypeVar
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.text import plural
+from nixwulf.core.text import did_you_mean, plural
 from nixwulf.inventory.cluster import Cluster, Fabric, Node, joins_all
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.llm.model_facts import ModelFacts
@@ -100,7 +100,6 @@ class Placement:
         """Why an engine cannot be run so, or None.
 
         Args:
-            cluster: one that has such a placement.
             point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
         """
         for node in nodes:
@@ -221,8 +220,8 @@ def _check(question: Question) -> None:
     for name in question.fabrics:
         if name not in cluster.fabrics:
             raise InputError(
-                f"{cluster.source}: there is no fabric {name!r}; there is "
-                f"{', '.join(cluster.fabrics)}."
+                f"{cluster.source}: there is no fabric {name!r}; "
+                f"{did_you_mean(name, cluster.fabrics)}"
             )
     names = question.fabrics or tuple(cluster.fabrics)
     for transport in question.transports:

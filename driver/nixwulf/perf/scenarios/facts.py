@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.text import some
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.perf.constants import Constants, choose, family
@@ -16,7 +17,6 @@ from nixwulf.perf.scenarios.what_if import WhatIf
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.store import read_records
 
-_SHOWN = 3
 _LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
 _LAB_GBPS = 10.0
 
@@ -66,7 +66,6 @@ def link(
     """Facts of a fabric.
 
     Args:
-        fabric: as the cluster file has it.
         transport: tcp or rdma.
         measured: its rtt_us and bandwidth_gbps of TCP, which hold for TCP alone.
         changes: what-ifs; those of other facts change nothing.
@@ -128,9 +127,7 @@ def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
             if known:
                 found.setdefault(name, {})[key] = median(known)
     if not found:
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        names = ", ".join(sorted(others)[:_SHOWN])
-        whose = f" (its records are of {names}{more})" if others else ""
+        whose = f" (its records are of {some(sorted(others))})" if others else ""
         raise InputError(
             f"{str(path)!r} has no measured link of the cluster {cluster.name!r}{whose}; name a "
             "run of this cluster on several nodes."

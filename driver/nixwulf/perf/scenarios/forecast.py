@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nixwulf.core.text import plural
+from nixwulf.core.text import GIB, plural
 from nixwulf.llm.model_facts import ModelFacts, Sizes
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict
@@ -18,7 +18,6 @@ from nixwulf.plugins.runtime.memory import Need, TokenDemand, layers, needs
 from nixwulf.plugins.runtime.replicas import slots_of
 from nixwulf.results.identity import REPLICAS
 
-_GIB = 2**30
 _WHOLE = 2**20  # of shares: any large number, which memory in bytes is too
 _SYSTEM_GIB = 8.0
 _SYSTEM_SHARE = 1 / 16
@@ -59,16 +58,15 @@ def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: 
     """The memory of the node that lacks most, or has least left.
 
     Args:
-        platforms: facts of each node, the head first.
         model: the model, with sizes by layer where its files were read.
     """
     sizes, work = _asked(model, strategy)
     free = [_free(platform.memory_gib) for platform in platforms]
     # A pipeline is cut as stated, else by memory; where none is known, into equal parts.
     cut = [int(_WHOLE * share) for share in strategy.shares_of(len(platforms))]
-    cut = cut or [max(1, int(gib * _GIB)) for gib in free]
+    cut = cut or [max(1, int(gib * GIB)) for gib in free]
     plan: Sequence[Need] = needs(sizes, work, strategy.parallelism, cut)
-    pairs = [(need.total / _GIB, has) for need, has in zip(plan, free, strict=True)]
+    pairs = [(need.total / GIB, has) for need, has in zip(plan, free, strict=True)]
     return Room(*max(pairs, key=lambda pair: pair[0] - pair[1]))
 
 
@@ -78,11 +76,10 @@ def shared_out(
     """The strategy with the layers of its pipeline shared out by a split.
 
     Args:
-        platforms: facts of each node, the head first.
         model: the model, with sizes by layer where its files were read.
     """
     sizes, work = _asked(model, strategy)
-    has = [int(_free(platform.memory_gib) * _GIB) for platform in platforms]
+    has = [int(_free(platform.memory_gib) * GIB) for platform in platforms]
     bandwidths = [platform.bandwidth_gbs for platform in platforms]
     counts = layers(sizes, work, split, has, bandwidths)
     return replace(strategy, shares=tuple(count / sum(counts) for count in counts))
@@ -196,11 +193,7 @@ def answer(question: Question, what_ifs: Sequence[str] = ()) -> Answer:
 
 
 def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Forecast:
-    """What a strategy should give, with some facts changed.
-
-    Args:
-        question: the cluster, the model and the lengths.
-    """
+    """What a strategy should give, with some facts changed."""
     if candidate.parallelism == REPLICAS or candidate.groups > 1:
         return _of_replicas(question, candidate, changes)
     platforms = [facts.platform(node, changes) for node in candidate.nodes]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import first_bytes, read_json
+from nixwulf.core.text import GIB
 from nixwulf.llm import gguf, safetensors
 from nixwulf.llm.catalog import find, only, weights_of
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
@@ -14,7 +15,6 @@ from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
 _NATIVE = 16.0
 _FEW_BITS = "MXFP4"  # gpt-oss, with what is no expert in eight bits, as its GGUF has it
 _LEAST_BITS, _MOST_BITS = 0.5, 40.0
-_GIB = 2**30
 _IMPOSSIBLE = 1e15
 
 
@@ -59,7 +59,7 @@ def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> ModelDescri
 
 def _weights(name: str, facts: ModelFacts, quant: str, size_gib: float) -> Weights:
     if size_gib:
-        bits = 8 * size_gib * _GIB / facts.parameters
+        bits = 8 * size_gib * GIB / facts.parameters
         if not _LEAST_BITS <= bits <= _MOST_BITS:
             raise InputError(
                 f"--size-gib {size_gib:g} are {bits:.3g} bits for each of the weights of "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.text import did_you_mean
 from nixwulf.perf.constants import Constants
 from nixwulf.perf.inputs import PlatformFacts
 
@@ -49,7 +50,7 @@ def parse(text: str) -> WhatIf:
         )
     if group not in KEYS:
         raise InputError(
-            f"What-if {quoted(text)}: {quoted(group)} is not one of {', '.join(KEYS)}."
+            f"What-if {quoted(text)}: {quoted(group)} is unknown; {did_you_mean(group, KEYS)}"
         )
     if key not in KEYS[group]:
         raise InputError(
@@ -78,7 +79,7 @@ def parse_all(texts: Iterable[str], names: Mapping[str, Sequence[str]]) -> tuple
         if one.name not in names[one.group]:
             raise InputError(
                 f"What-if {one.text!r}: there is no {one.group} {quoted(one.name)} in this "
-                f"question; there is {', '.join(names[one.group]) or 'none'}."
+                f"question; {did_you_mean(one.name, names[one.group])}"
             )
         for other in found[:number]:
             if (one.group, one.name, _fact(one.key)) == (

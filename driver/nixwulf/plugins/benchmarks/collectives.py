@@ -98,7 +98,6 @@ def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> 
     """A failure by the error that the test printed, and the last warning of each node's log.
 
     Args:
-        ending: how the program ended, with its verb.
         last: its last line, where the output has no error.
         logs: NCCL's, by node.
     """

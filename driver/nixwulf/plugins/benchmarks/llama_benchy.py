@@ -137,7 +137,6 @@ def arguments(run: Run, url: str, model: str, tokenizer: str) -> list[str]:
 
     Args:
         url: of the server's API.
-        tokenizer: a name or path.
     """
     case, values = run.case, run.case.parameters
     argv = [shutil.which(_PROGRAM) or _PROGRAM, "--base-url", url, "--model", case.model or model]
@@ -151,11 +150,7 @@ def arguments(run: Run, url: str, model: str, tokenizer: str) -> list[str]:
 
 
 def metrics(report: Mapping[str, Any], found: Sequence[Metric], run: Run) -> list[Metric]:
-    """Its metrics, speeds first, with what they hold for and its version beside them.
-
-    Args:
-        found: the metrics in that.
-    """
+    """Its metrics, speeds first, with what they hold for and its version beside them."""
     if not {"prompt", "decode"} <= {one.name for one in found}:
         raise RunFailure("failed", f"{_PROGRAM} reports no speed: no answer had two tokens.")
     observed = {"llama_benchy": report.get("version"), "latency_ms": report.get("latency_ms")}

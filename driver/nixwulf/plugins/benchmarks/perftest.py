@@ -61,7 +61,6 @@ def arguments(run: Run, node: Connection, other: Connection, size: int) -> list[
     """The server's command line on a node; the client's has the server's address after it.
 
     Args:
-        other: the node at the other end.
         size: bytes of a message.
 
     Raises:

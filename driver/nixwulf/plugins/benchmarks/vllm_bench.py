@@ -131,8 +131,6 @@ def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
 
     Args:
         text: the client's output.
-        came: when each of its lines came, s.
-        seconds: the duration that it reports.
     """
     last = next((i for i, line in enumerate(text.split("\n")) if line.startswith(_LAST)), None)
     if last is None or last + 1 >= len(came):

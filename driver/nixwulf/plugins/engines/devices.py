@@ -60,9 +60,7 @@ def ask(run: Run, program: str, code: str) -> dict[str, str]:
     """The device that code prints in the Python of a program, by node; empty where it prints none.
 
     Args:
-        run: whose nodes are asked, at the same time.
         program: its name on PATH; a node without it has an empty answer.
-        code: Python that prints MARK and the device.
     """
 
     def of(node: Connection) -> str:
@@ -88,7 +86,6 @@ def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailu
     """A run that fails because a node's GPU would not compute.
 
     Args:
-        found: what the engine does instead, with its verb.
         remedy: a command or a change that helps, as a clause.
     """
     return RunFailure(
@@ -102,7 +99,6 @@ def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: s
     """Record what the engine computes on; a GPU that it has kernels for has to be in use.
 
     Args:
-        engine: the engine that was asked.
         devices: by node, as from `ask`.
         remedy: what to do on a node whose GPU is not used, as a clause.
 

@@ -21,10 +21,7 @@ def endpoint(
 
     Args:
         run: of the case; its engine's facts get the version.
-        program: with which the names of the processes begin.
-        port: on the loopback of the head.
         launch: starts the ranks under a name, and gives the process that serves.
-        version: the path at which it tells its version.
     """
     name = name_of(run, program)
     server = _running(run, name)

@@ -228,9 +228,6 @@ def model_name(run: Run, head: OwnedProcess) -> str:
 def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
     """The first event of a name on a node.
 
-    Args:
-        run: whose clocks limit the wait.
-
     Raises:
         RunFailure: an error was printed, the process ended, or a clock ran out.
     """

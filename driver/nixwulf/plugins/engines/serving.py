@@ -149,7 +149,6 @@ def serving(
     """Servers of a run, and a request to try them with.
 
     Args:
-        engine: whose server it is, with its port and APIs.
         servers: in the order of starting.
         model: its name in a request; empty: the server needs none.
     """

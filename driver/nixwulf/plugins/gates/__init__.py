@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from nixwulf.core.errors import InputError
-from nixwulf.core.registry import discover
+from nixwulf.core.registry import choose, discover
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
@@ -171,10 +170,7 @@ def all_gates() -> dict[str, Gate]:
 
 def known_names(names: Iterable[str], option: str = "--waive") -> tuple[str, ...]:
     """Names of gates, each once and sorted; raises InputError for one that is no gate's."""
-    for name in names:
-        if name not in all_gates():
-            raise InputError(f"{option}: unknown gate {name!r}; known: {', '.join(all_gates())}.")
-    return tuple(sorted(set(names)))
+    return tuple(sorted({choose(all_gates(), name, "gate", option).name for name in names}))
 
 
 def context_of_run(run: Run, model: PlacedModel | None) -> GateContext:
@@ -206,12 +202,7 @@ def context_of_cluster(cluster: Cluster, facts: Mapping[str, Facts]) -> GateCont
 
 
 def result_of(gate: Gate, context: GateContext, node: Node, waived: Sequence[str]) -> GateResult:
-    """Judge one gate on one node by what is known.
-
-    Args:
-        context: facts and answers of all nodes.
-        waived: names of gates that may refuse.
-    """
+    """Judge one gate on one node by what is known."""
     if not gate.concerns(context, node):
         return GateResult(gate.name, node.name, "not applicable")
     if not gate.reads_of(context.facts[node.name]):
@@ -252,9 +243,7 @@ def examine(
     an address has no path to probe.
 
     Args:
-        context: the nodes and their facts.
         connections: to the nodes, by name.
-        waived: names of gates that may refuse.
         gates: those to judge; None: all.
     """
     chosen = list(all_gates().values() if gates is None else gates)

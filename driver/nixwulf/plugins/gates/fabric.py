@@ -28,11 +28,7 @@ from nixwulf.plugins.gates import (
 
 
 def fabric_problem(node: Node, fabric: Fabric, end: Attachment, facts: Facts) -> str | None:
-    """What a node's facts have against a port of it on a fabric, in a sentence, or None.
-
-    Args:
-        node: one that is on the fabric.
-    """
+    """What a node's facts have against a port of it on a fabric, in a sentence, or None."""
     name, attachment = node.name, end
     mtu = facts.mtus.get(attachment.interface)
     mac = facts.system == MACOS
@@ -128,12 +124,7 @@ def _fabrics(context: GateContext, node: Node) -> list[Fabric]:
 
 
 def expected_gbps(context: GateContext, node: Node, fabric: Fabric) -> float:
-    """Gbit/s of the slowest USB4 port at either end; the fabric's own where no platform has them.
-
-    Args:
-        context: with the nodes at the other ends.
-        node: one that is on the fabric.
-    """
+    """Gbit/s of the slowest USB4 port at either end, the fabric's own without facts of one."""
     ends = [node, *(other for crossing, other in pairs(context, node) if crossing.fabric == fabric)]
     speeds = [
         port["speed_gbps"]

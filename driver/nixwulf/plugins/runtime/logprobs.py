@@ -130,7 +130,6 @@ def divergence(expected: Mapping[Token, float], observed: Mapping[Token, float])
 
     Args:
         expected: natural logarithms of probabilities by token, not empty.
-        observed: the same of what is judged.
     """
     p = {token: math.exp(min(0.0, value)) for token, value in expected.items()}
     q = {token: math.exp(min(0.0, value)) for token, value in observed.items()}
@@ -195,7 +194,6 @@ def compare(
     up to there and goes on. Where it cannot be, that is the last position which is compared.
 
     Args:
-        expected: the answer of the reference.
         start: the place of the first position that is compared.
         enough: a mean divergence above which no more is asked.
     """

@@ -30,9 +30,6 @@ def loopback_port(endpoint: Endpoint, on_event: Callable[[], None]) -> Iterator[
     A connection carries one request, with the headers of the endpoint's own client, so that no key
     is in the command line of another, and its answer. Other users of this machine reach the port
     too.
-
-    Args:
-        on_event: called whenever something came from it.
     """
 
     class Relay(socketserver.BaseRequestHandler):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from nixwulf.core.text import GIB
 from nixwulf.inventory.cluster import LAB_PLATFORM, Node
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import Sizes
@@ -39,7 +40,6 @@ SPLITS = (BY_MEMORY, "even", "bandwidth", FASTEST)
 _CONTEXT_STEP = 256  # llama.cpp rounds contexts up to it, of a server each slot's
 _BATCH = 512  # llama.cpp's default of n_ubatch
 _FLOAT = 4
-_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,6 @@ def weights(
 
     Args:
         sizes: bytes of the model's parts.
-        nodes: of the case, the head first.
         facts: by node.
     """
     split = case.parameters.get("split", BY_MEMORY)
@@ -238,9 +237,6 @@ def capacity(case: Case, node: Node, facts: Facts) -> int:
     A GPU that shares the machine's memory has no more than the kernel lets it map (amdgpu's GTT)
     beside its own; how much a GPU with memory of its own has, only amdgpu reports. Nodes of a lab
     share one machine.
-
-    Args:
-        case: with the number of nodes and the back end.
     """
     if node.platform == LAB_PLATFORM:
         return facts.memory_available // case.nodes
@@ -279,8 +275,6 @@ def problem(
 
     Args:
         sizes: bytes of the model's parts.
-        case: how it is split, and its parameters.
-        nodes: of the case, the head first.
         facts: by node.
 
     Returns:
@@ -309,4 +303,4 @@ def problem(
 
 
 def _gib(count: int) -> str:
-    return f"{count / _GIB:.1f} GiB" if count >= _GIB // 10 else f"{count / 2**20:.1f} MiB"
+    return f"{count / GIB:.1f} GiB" if count >= GIB // 10 else f"{count / 2**20:.1f} MiB"

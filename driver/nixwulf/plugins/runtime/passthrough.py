@@ -72,10 +72,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def environment_text(value: Any, source: str) -> str:
     """A mapping of variables as the text that a case has; a text as it is.
 
-    Args:
-        value: of the parameter, as the sweep gives it.
-        source: the file, for the message.
-
     Raises:
         InputError: a name is none, a value is no text or number, or a secret is written down.
     """
@@ -191,10 +187,6 @@ def _written_secret(words: list[str]) -> str:
 
 def as_texts(block: Mapping[str, Any], source: str) -> dict[str, Any]:
     """A block or a point of a sweep whose environments are texts.
-
-    Args:
-        block: its parameters are values, or lists of them.
-        source: the file, for the message.
 
     Raises:
         InputError: arguments are no words, or an environment is none.

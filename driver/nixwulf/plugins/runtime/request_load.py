@@ -228,7 +228,6 @@ class Load:
 
         Args:
             counting: how the server counts prompts; None: prompts have n_prompt words.
-            slots: in flight at once.
             n_gen: tokens of each answer.
 
         Raises:

@@ -58,12 +58,7 @@ class RunFailure(Exception):
 
 
 def failure_of(process: OwnedProcess, what: str, outcome: str = "failed") -> RunFailure:
-    """A failure by how a process ended and the last line that it printed.
-
-    Args:
-        what: Its name in the sentence.
-        outcome: As in a record.
-    """
+    """A failure by how a process ended and the last line that it printed."""
     return RunFailure(outcome, f"{what} {process.ending()}: {process.last_line()}")
 
 
@@ -230,9 +225,7 @@ class Run:
 
         Args:
             name: of the process in the run's raw folder.
-            environment: variables beside those of a login.
             background: whether it is there for others, so that its end is an error.
-            after: what the node runs once it has ended.
         """
         self.folder(node)
         environment = {**environment, **passthrough.environment(self.case.parameters)}
@@ -287,7 +280,6 @@ class Run:
 
         Args:
             name: of the process in the run's raw folder.
-            environment: variables beside those of a login.
 
         Raises:
             RunFailure: `timeout` or `hang`.

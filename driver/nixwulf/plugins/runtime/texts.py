@@ -71,7 +71,6 @@ class Counting:
 
         Args:
             number: of the request in the run; no two begin alike.
-            tokens: its length, not less than `least`.
         """
         words, letters = divmod(tokens - self.own, self.word)
         return row(number, words, seed) + "x" * letters
@@ -88,7 +87,6 @@ def row(number: int, words: int, seed: int) -> str:
     """Words that differ from those of any other number, the first two for certain.
 
     Args:
-        number: of the request in the run.
         words: how many, at least NUMBER_WORDS.
     """
     stream = random.Random(f"{seed}/{number}")  # noqa: S311 - the same on every machine
@@ -150,10 +148,6 @@ class Cutter:
 
     async def text(self, number: int, tokens: int) -> str:
         """A text that begins like none of another number.
-
-        Args:
-            number: of the text in the run.
-            tokens: its length, with what the server adds.
 
         Raises:
             StreamError: the kind has no text as short as that.

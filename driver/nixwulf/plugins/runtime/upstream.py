@@ -66,7 +66,6 @@ def problem(engine: str, printed: str, given: Mapping[str, str]) -> str | None:
     what is in them.
 
     Args:
-        printed: what its version command printed.
         given: what is known of the cases, by the names in a row's `when`.
     """
     found = (_problem(each, printed, given) for each in families() if each.engine == engine)

@@ -21,9 +21,6 @@ async def watched(
 ) -> list[Metric]:
     """What a load on some servers measures, with the clocks beside it.
 
-    Args:
-        load: is given each of them as a target.
-
     Raises:
         RunFailure: a server ended, or a clock ran out.
         StreamError: an answer is not whole.

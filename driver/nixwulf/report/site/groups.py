@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.text import format_significant, microseconds, plural, unit_name
+from nixwulf.core.text import GIB, format_significant, microseconds, plural, unit_name
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.report.site.rows import NOT_STATED, SiteRow, web_address
 
-_GIB, _BILLION = 2**30, 1e9
+_BILLION = 1e9
 _PLATFORM_FACTS = {
     "memory_gib": ("memory", "GiB"),
     "memory_bandwidth_gbs": ("memory bandwidth, measured", "GB/s"),
@@ -109,7 +109,7 @@ def _model(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
         Fact("weights", among("weights")),
         Fact("parameters", among("parameters", _billions)),
         Fact("of them active for a token", among("active_parameters", _billions)),
-        Fact("size", among("bytes", lambda size: f"{format_significant(size / _GIB)} GiB")),
+        Fact("size", among("bytes", lambda size: f"{format_significant(size / GIB)} GiB")),
         Fact("architecture", among("architecture")),
         Fact("on Hugging Face", among("hub")),
         Fact("as its server calls it", among("served")),

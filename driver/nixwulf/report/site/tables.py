@@ -125,7 +125,6 @@ def of_group(group: Group, best: SiteRow | None, links: Links) -> list[Value]:
 
     Args:
         best: its fastest decode; None without any.
-        links: addresses as seen from the list.
     """
     kinds = Counter(row.kind for row in group.rows)
     return [

@@ -71,9 +71,6 @@ class Comparison:
 def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
     """Compare equal conditions of two sides.
 
-    Args:
-        over: names of conditions that need not be equal.
-
     Raises:
         InputError: when the sides have no equal conditions.
     """
@@ -94,9 +91,7 @@ def compare_paths(a: str, b: str, folder: Path, over: Sequence[str] = ()) -> Com
 
     Args:
         a: a path, or a query of the folder's records: what is compared with.
-        b: the same for what is compared.
         folder: where queries choose from.
-        over: names of conditions that need not be equal.
 
     Raises:
         InputError: for what names no record, and when the sides have no equal conditions.

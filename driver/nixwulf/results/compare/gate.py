@@ -83,7 +83,6 @@ def power_of(intervals: Sequence[Interval], n_runs: int, limit: float) -> Power 
     """The power of a comparison, by the mean noise of its cases, were that normal.
 
     Args:
-        intervals: of the pairs that are held to the limit.
         n_runs: on the side with fewer; with more of them, the other has as many times more.
         limit: the share of A.
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Better, better, is_time
+from nixwulf.core.text import did_you_mean
 from nixwulf.results.compare.interval import Interval, ratio_interval, typical
 from nixwulf.results.compare.sides import ComparedRow, Side, ordered
 from nixwulf.results.identity import Identity, Key
@@ -130,9 +131,6 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
     """Pair what is equal in all but the keys of over.
 
     Where a side has several values of such a key, it is not compared: which of them is meant?
-
-    Args:
-        over: names of conditions that need not be equal.
 
     Raises:
         InputError: when nothing is equal.
@@ -257,12 +255,10 @@ def _case(shared: Shared) -> Shared:
 
 def _check_over(over: Sequence[str], rows: Iterable[ComparedRow]) -> None:
     known = {name for row in rows for key in row.identity for name in (key.name, key.group)}
+    known -= {"", "metric", "unit"}
     for name in over:
-        if name not in known - {"", "metric", "unit"}:
-            raise InputError(
-                f"Unknown key {name!r} of --over; known: "
-                f"{', '.join(sorted(known - {'', 'metric', 'unit'}))}."
-            )
+        if name not in known:
+            raise InputError(f"Unknown key {name!r} of --over; {did_you_mean(name, sorted(known))}")
 
 
 def _nothing(

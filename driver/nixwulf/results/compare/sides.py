@@ -99,11 +99,7 @@ def side_of(name: str, records: Iterable[Record]) -> Side:
 
 
 def split(records: Iterable[Record], ids: Collection[str], name: str) -> tuple[Side, Side]:
-    """Two sides of the records of one run.
-
-    Args:
-        ids: of the cases that are compared with.
-    """
+    """Two sides of the records of one run."""
     sides: tuple[list[Record], list[Record]] = ([], [])
     for record in records:
         sides[record["case"]["id"] not in ids].append(record)

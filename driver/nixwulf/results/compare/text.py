@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nixwulf.core.metric import accepted, short_name
-from nixwulf.core.text import case_name, clean, format_significant, link_name, plural, unit_name
+from nixwulf.core.text import (
+    case_name,
+    clean,
+    format_significant,
+    link_name,
+    plural,
+    some,
+    unit_name,
+)
 from nixwulf.results.compare.comparison import Comparison, Difference
 from nixwulf.results.compare.gate import ENOUGH, Power
 from nixwulf.results.compare.interval import ASSUMED, Basis
@@ -162,9 +170,8 @@ def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
         for one in found:
             cases[names.alone(one.shared)][str(one.shared[Key("", "metric")])] = None
         texts = [f"{case} ({', '.join(metrics)})" for case, metrics in cases.items()]
-        more = f"; and {len(texts) - _MOST_ALONE} more" if len(texts) > _MOST_ALONE else ""
-        some = "; ".join(texts[:_MOST_ALONE])
-        sentences.append(f"Not compared, {why}: {plural(len(found), 'metric')} of {some}{more}.")
+        listed = some(texts, _MOST_ALONE, "; ")
+        sentences.append(f"Not compared, {why}: {plural(len(found), 'metric')} of {listed}.")
     return sentences
 
 

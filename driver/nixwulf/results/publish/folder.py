@@ -90,8 +90,6 @@ def publication(
 
     Args:
         names: of engines and benchmarks, which identify nobody.
-        keep: kinds of private texts that stay.
-        users: of the machine that the driver ran on.
 
     Raises:
         InputError: when two records become one, or no text of the run has one of the others.

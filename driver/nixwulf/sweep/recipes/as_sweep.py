@@ -74,10 +74,6 @@ def _starts(path: Path) -> Sequence[Start]:
 def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     """The YAML of a sweep: the first recipe is its matrix, the others are more blocks.
 
-    Args:
-        name: of the sweep, as near as a name may be.
-        source: the file, for messages and the first line.
-
     Raises:
         InputError: what is made is no sweep, such as for a variable's name that is none.
     """
@@ -145,7 +141,6 @@ def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
     """Its axes, each with one value but for the lists of a benchmark's flags.
 
     Args:
-        model: its name in the sweep.
         draft: that of a model that drafts for it, or empty.
     """
     parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}

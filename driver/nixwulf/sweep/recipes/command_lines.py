@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import read_toml
 from nixwulf.core.schema import check
+from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes.recipe import Value
 
 _FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "command_lines"
@@ -166,7 +167,7 @@ def require(words: Sequence[str], source: str) -> tuple[CommandLine, Sequence[st
     known = [begin for table in tables() for line in table.commands for begin in line.begins]
     raise InputError(
         f"{source}: the command begins with {quoted(' '.join(words[:2]))}, which starts no engine "
-        f"that is known; known: {', '.join(known)}."
+        f"that is known; {did_you_mean(' '.join(words[:2]), known)}"
     )
 
 

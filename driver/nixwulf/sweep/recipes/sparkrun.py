@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes.command_lines import tables
 from nixwulf.sweep.recipes.pasted import starts
 from nixwulf.sweep.recipes.recipe import Omission, Start, without_meaning
@@ -58,9 +59,6 @@ def recognises(document: Any) -> bool:
 
 def read(document: Mapping[str, Any], text: str, source: str) -> Start:
     """What a recipe starts.
-
-    Args:
-        text: of its file, in which a line is looked for.
 
     Raises:
         InputError: for a shell's work in the command, a placeholder without a value, keys of
@@ -162,10 +160,10 @@ def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str)
     runtime = str(document.get("runtime") or "")
     table = next((one for one in tables() if runtime in one.runtimes), None)
     if table is None:
-        known = ", ".join(name for one in tables() for name in one.runtimes)
+        known = [name for one in tables() for name in one.runtimes]
         raise InputError(
-            f"{source}: it has no command, and the runtime {quoted(runtime)} is not known; known: "
-            f"{known}. Write its command."
+            f"{source}: it has no command, and the runtime {quoted(runtime)} is not known; "
+            f"{did_you_mean(runtime, known)} Or write its command."
         )
     line, words = table.commands[0], []
     name = next(flag for flag, known in line.flags.items() if known.key == "model")

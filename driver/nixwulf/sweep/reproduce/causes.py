@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nixwulf.core.text import format_significant
+from nixwulf.core.text import GIB, format_significant
 from nixwulf.llm import Model
 from nixwulf.perf.explain.diagnostics import LINK_KEYS, diagnostics
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
@@ -24,7 +24,6 @@ _CLOCK = 0.9
 _SCARCE, _FAR = 0.55, 0.25
 _OTHER = 0.9
 """What a difference of unknown effect is taken to cost, to sort by."""
-_GIB = 2**30
 _COMPARED = {"quota", "affinity", "load", "threads", *LINK_KEYS}
 """Diagnostics whose facts are held against the record's here."""
 
@@ -51,7 +50,6 @@ def causes(
     """The facts that may have slowed a run, the likeliest first.
 
     Args:
-        reference: of the run or source that it repeats.
         model: as the sweep names it, with its sha256 where that is known.
         source: the cluster's file, for the commands.
         costless: what the speed of the case does not depend on: sentences of diagnostics, and of
@@ -161,7 +159,7 @@ def _model(record: Record, reference: Record, model: Model | None) -> Iterator[C
         text = "the model is another file than the record's, by its sha256"
         yield Cause(text, f"sha256sum {path}", min(_OTHER, was / size if size and was else 1))
     elif size and was and abs(size / was - 1) > _SIZE:
-        text = f"the model has {size / _GIB:.3g} GiB, the record's {was / _GIB:.3g}"
+        text = f"the model has {size / GIB:.3g} GiB, the record's {was / GIB:.3g}"
         yield Cause(f"{text}: another quantization or model", f"ls -l {path}", was / size)
     elif now.get("weights") and before.get("weights", now["weights"]) != now["weights"]:
         text = f"its weights are {now['weights']}, the record's {before['weights']}"

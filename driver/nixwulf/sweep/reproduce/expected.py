@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +12,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_results
+from nixwulf.core.text import did_you_mean
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.identity import one_name
 from nixwulf.results.record import Record, load
@@ -20,7 +20,6 @@ from nixwulf.sweep.sweep_file import Sweep
 
 _FOLDER = Path("results") / "published" / "records"
 _NEAR = 3
-_LIKENESS = 0.3
 _ROUNDING = 0.01
 
 
@@ -128,15 +127,9 @@ def reference(name: str, source: str) -> tuple[Record, ...]:
         return tuple(map(load, beside or [path]))
     known = published()
     if name not in known:
-        near = nearest(name)
-        hint = f"the nearest are {', '.join(near)}" if near else f"see {_FOLDER}"
-        raise InputError(f"{source}: there is no published record {name!r}; {hint}.")
+        hint = did_you_mean(name, known, _NEAR)
+        raise InputError(f"{source}: there is no published record {name!r}; {hint}")
     return (load(known[name]),)
-
-
-def nearest(name: str) -> list[str]:
-    """Ids of published records that are most like a name; empty where none is."""
-    return get_close_matches(name, published(), _NEAR, _LIKENESS)
 
 
 @cache

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import os
 from pathlib import Path
 
 import pytest
 
 from nixwulf.core.errors import InputError
-from nixwulf.inventory.cluster import load_cluster
+from nixwulf.inventory.cluster import Node, load_cluster
 from nixwulf.nodes.lab.state import (
     Definition,
     StateFolder,
+    base,
     read_definition,
     state_of,
     write_definition,
 )
+from nixwulf.nodes.ssh import connect
 
 
 def test_a_definition_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -33,14 +36,39 @@ def test_a_lab_lives_in_the_runtime_folder_or_in_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
-    assert state_of("x").folder == Path("/run/user/1000/nixwulf/lab/x")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr("nixwulf.nodes.lab.state.STATE_PATH_MAXIMUM", 1000)
+        assert state_of("x").folder == tmp_path / "nixwulf/lab/x"
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert state_of("x").folder == Path("/home/me/.local/state/nixwulf/lab/x")
 
 
-def test_a_folder_too_long_for_a_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/" + "long/" * 20)
+@pytest.mark.parametrize("fault", ["writable", "group", "foreign", "percent", "blank", "gone"])
+def test_a_runtime_folder_that_is_not_ours_or_that_ssh_would_not_read_is_not_used(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"percent": "a%n", "blank": "a b"}
+    folder = tmp_path / names.get(fault, "run")
+    if fault != "gone":
+        folder.mkdir()
+        folder.chmod({"writable": 0o777, "group": 0o770}.get(fault, 0o700))
+    if fault == "foreign":
+        if os.getuid() != 0:
+            pytest.skip("only root gives files away")
+        os.chown(folder, 65533, 65533)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    assert folder not in base().parents
+    node = Node("n1", "lab", "n1.invalid")
+    assert str(folder) not in " ".join(connect([node])["n1"].argv(["true"]))
+
+
+def test_a_folder_too_long_for_a_socket_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path.joinpath(*["long"] * 20)
+    folder.mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     with pytest.raises(InputError, match="set XDG_RUNTIME_DIR"):
         state_of("x")
 

@@ -64,7 +64,7 @@ def test_a_model_that_is_not_known_is_predicted_with_the_facts_that_are_asked_fo
 
 
 def test_a_model_with_a_name_like_it_is_named():
-    assert "nearest to DeepSeek-R1-671B" in refused("--model", "DeepSeek-R1-67B")
+    assert "did you mean 'DeepSeek-R1-671B'" in refused("--model", "DeepSeek-R1-67B")
 
 
 @pytest.mark.parametrize(

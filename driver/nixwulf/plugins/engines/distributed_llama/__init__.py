@@ -224,8 +224,6 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Inferenc
     """Run one inference to its end.
 
     Args:
-        run: of the case; its workers are waited for.
-        name: of the process among those of the run.
         steps: tokens of the prompt and after it, together.
 
     Returns:

@@ -95,9 +95,6 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
 def require(run: Run, node: Connection, process: OwnedProcess) -> None:
     """Require that a process on a node that computes on a GPU printed the GPU's name.
 
-    Args:
-        process: a root or a worker.
-
     Raises:
         RunFailure: `fallback` where it printed none, or one in software.
     """

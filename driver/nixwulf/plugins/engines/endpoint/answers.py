@@ -132,7 +132,6 @@ def completer(endpoint: Endpoint, run: Run, context: int) -> Completer:
     """How a server that was identified and has answered is asked for texts.
 
     Args:
-        run: with what was found out of it.
         context: tokens that it should have room for.
     """
     program = run.engine_facts.get("program")

@@ -9,6 +9,7 @@ from typing import Any
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.text import some
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import RunFailure
@@ -100,12 +101,11 @@ def require_model(endpoint: Endpoint) -> None:
     """Raise RunFailure where the server does not list the model, with those that it has."""
     names = [str(one["id"]) for one in _listed(endpoint)]
     if endpoint.model not in names:
-        shown = ", ".join(map(repr, names[:_MOST_SHOWN])) or "none"
-        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+        shown = some([*map(repr, names)], _MOST_SHOWN) or "none"
         raise RunFailure(
             "failed",
-            f"{endpoint.base_url!r} does not list the model {endpoint.model!r}; it has {shown}"
-            f"{more}: write one of them as served in the sweep.",
+            f"{endpoint.base_url!r} does not list the model {endpoint.model!r}; it has {shown}: "
+            "write one of them as served in the sweep.",
         )
 
 

@@ -163,11 +163,7 @@ ENGINE = Exo()
 
 
 def argv(run: Run, node: Connection, joined: Network) -> list[str]:
-    """A node's command line: the head answers and leads.
-
-    Args:
-        joined: how the nodes of the run find each other.
-    """
+    """A node's command line: the head answers and leads."""
     role = ["--force-master"] if node is run.head else ["--no-api"]
     given = passthrough.arguments(run.case.parameters)
     return [run.program("exo", node), *role, *joined.arguments, *given]

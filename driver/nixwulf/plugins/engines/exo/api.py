@@ -108,9 +108,6 @@ def deletion(instance: str) -> ExoRequest:
 def require_placement(model: str, case: Case, answer: Any) -> None:
     """Require that exo's previews have the placement that a case asks for.
 
-    Args:
-        case: with parallelism, transport and nodes.
-
     Raises:
         RunFailure: there is no such preview, with exo's reason where it gives one.
     """
@@ -133,9 +130,6 @@ def require_placement(model: str, case: Case, answer: Any) -> None:
 
 def placed_instance(model: str, before: Collection[str], answer: Any) -> Instance:
     """The instance of a model that is new among the instances of exo.
-
-    Args:
-        before: ids of the instances before it was placed.
 
     Raises:
         RunFailure: there is none.

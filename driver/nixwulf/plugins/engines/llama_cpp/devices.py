@@ -215,7 +215,6 @@ def record_placed(run: Run, log: str) -> None:
 
     Args:
         run: its RPC servers are known by their addresses; other devices are the head's.
-        log: of the client, once it has loaded the model.
     """
     names = [node.node.name for node in run.nodes]
     found = dict.fromkeys(names, 0.0)
@@ -320,12 +319,7 @@ def _silent(node: str, text: str) -> str:
 def bench_problem(
     asked: Sequence[str], layers: int, node: str, row: Mapping[str, Any]
 ) -> str | None:
-    """What a row of llama-bench's JSON has against devices and layers that were asked for.
-
-    Args:
-        layers: how many were to run on them.
-        row: keys and values of the row.
-    """
+    """What a row of llama-bench's JSON has against devices and layers that were asked for."""
     backends = str(row.get("backends", ""))
     ran = str(row.get("devices", "")), row.get("n_gpu_layers")
     lacking = next((d for d in asked if not _built_in(d, backends)), None)

@@ -94,9 +94,6 @@ def group_problem(point: Mapping[str, Any]) -> str | None:
 def ask(run: Run, engine: Engine, program: str) -> None:
     """Ask MLX on each node what it computes on, and keep it for `backend`.
 
-    Args:
-        engine: MLX, or another engine on it.
-
     Raises:
         RunFailure: a node's GPU would not be used.
     """
@@ -197,9 +194,6 @@ def started(
     run: Run, label: str, program: str, of_rank: Callable[[int], Sequence[str]]
 ) -> Iterator[Ranks]:
     """A program on every node, stopped when the block ends.
-
-    Args:
-        label: of the processes among those of the run.
 
     Raises:
         RunFailure: a rank failed; `unsupported` where the program cannot split the model so.
