@@ -96,15 +96,12 @@ def client(
 ) -> httpx.AsyncClient:
     """A client without a limit in time, which `fetch` or the clocks of a run set.
 
-    TLS is loaded for https alone: its variables may name files that are not there.
+    TLS is loaded for https alone, as its variables may name files that are not there; raises
+    NixwulfError where it cannot be.
 
     Args:
-        base_url: of all paths. socket: a Unix socket that leads there.
-        headers: of each request. proxies: whether by those of the environment, which what is
-            measured is never reached by.
-
-    Raises:
-        NixwulfError: TLS cannot be loaded.
+        socket: a Unix socket that leads to base_url.
+        proxies: whether by those of the environment; what is measured is reached by none.
     """
     import httpx
 
@@ -142,9 +139,7 @@ async def incoming(
 ) -> AsyncIterator[Incoming]:
     """The answer to a request, once its head is there; raises NoAnswer.
 
-    Args:
-        most_bytes: of the body.
-        given: json, params or extensions of the request.
+    most_bytes are those of the body; given are json, params or extensions of the request.
     """
     import httpx
 
@@ -188,9 +183,7 @@ def fetch(
 
     Args:
         seconds: from connecting to the last byte; half of it to connect.
-        most_bytes: of the body.
         head: whether the status is all that is wanted.
-        given: json or params of the request.
 
     Raises:
         NoAnswer: there was none in time.

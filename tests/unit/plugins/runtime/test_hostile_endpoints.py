@@ -1,4 +1,4 @@
-"""A sample of what a hostile endpoint counts and streams is refused; an honest one's numbers stay."""
+"""What a hostile endpoint counts and streams is refused; the numbers of an honest one stay."""
 
 import asyncio
 import threading

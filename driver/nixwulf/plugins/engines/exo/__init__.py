@@ -230,11 +230,10 @@ def _remove(endpoint: Endpoint, instance: Instance) -> None:
 
 def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
     """The JSON that exo answers; raises RunFailure when it refuses."""
-    seconds, given = endpoint.run.head.limit(_ASK_S), {"params": request.query}
-    client = endpoint.async_client()
+    client, seconds = endpoint.async_client(), endpoint.run.head.limit(_ASK_S)
     try:
         answer = web.fetch(
-            client, request.method, request.path, seconds, json=request.body, **given
+            client, request.method, request.path, seconds, params=request.query, json=request.body
         )
     except web.NoAnswer as error:
         words = error.message
