@@ -230,12 +230,10 @@ def _remove(endpoint: Endpoint, instance: Instance) -> None:
 
 def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
     """The JSON that exo answers; raises RunFailure when it refuses."""
-    seconds, given = endpoint.run.head.limit(_ASK_S), {"params": request.query}
-    client = endpoint.async_client()
+    client, seconds = endpoint.async_client(), endpoint.run.head.limit(_ASK_S)
+    sent = request.method, request.path, seconds
     try:
-        answer = web.fetch(
-            client, request.method, request.path, seconds, json=request.body, **given
-        )
+        answer = web.fetch(client, *sent, json=request.body, params=request.query)
     except web.NoAnswer as error:
         words = error.message
     else:
