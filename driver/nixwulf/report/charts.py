@@ -353,8 +353,8 @@ def _draw(axes: Axes, chart: Chart, left: float, parts: _DrawnParts) -> None:
             bars[own].append((mark.x, mark.y, max(0.0, min(down, mark.y - floor)), up))
         part = DrawnPart(f"{colour(mark.style)} {mark.kind}", clean(mark.words), mark.href)
         axes.plot(mark.x, mark.y, **_marker(mark.style, mark.kind), gid=parts.gid(part), zorder=3)
-    for own, ends in bars.items():
-        xs, ys, *spread = zip(*ends, strict=True)
+    for own, bar_ends in bars.items():
+        xs, ys, *spread = zip(*bar_ends, strict=True)
         axes.errorbar(xs, ys, spread, fmt="none", color=own, ecolor=own, elinewidth=1.1)
     _draw_labels(axes, [curve for curve in chart.curves if curve.label])
 
