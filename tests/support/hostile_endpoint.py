@@ -192,9 +192,10 @@ _DRIP = 1.0
 _LARGE = b"x" * 65536
 
 Misbehaviour = Callable[[Asked], Pieces]
+# no output: answers that are damaged on purpose, which no server sends
 MISBEHAVIOURS: dict[str, Misbehaviour] = {
     "honest": honest,
-    # Without an end
+    # no output: without an end
     "drips its header": _ever(b"X", _DRIP, b"HTTP/1.1 200 OK\r\nX-A: "),
     "drips its header to a stream": _on(_streams, _ever(b"X", _DRIP, b"HTTP/1.1 200 OK\r\nX-A: ")),
     "drips its header to a POST": _on(_unstreamed, _ever(b"X", _DRIP, b"HTTP/1.1 200 OK\r\nX: ")),
@@ -282,7 +283,7 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
     "error in the stream": _on(_streams, _sse(_token(), _event({"error": {"message": "x"}}))),
     "wrong content-type": _on(_get, _once(_head(kind="text/html"), b"<html>\x1b[2J</html>")),
     "answers to a wrong request": _on(_streams, _once(_json({"data": [{"id": MODEL}]}))),
-    # HTTP
+    # no output: HTTP that no server speaks
     "flood of headers": _ever(b"X-A: b\r\n", head=b"HTTP/1.1 200 OK\r\n"),
     "header of 1 GB": _ever(_LARGE, head=b"HTTP/1.1 200 OK\r\nX-A: "),
     "status line without end": _ever(_LARGE, head=b"HTTP/1.1 200 "),

@@ -31,7 +31,7 @@ def completed(*words):
         (("bench", "--cluster", "framework-"), "framework-2"),
         (("predict", "--cluster", "mac"), "mac-studio-4"),
         (("deploy", "--cluster", "pi"), "pi-cm5-4"),
-        (("nodes", "status", "--cluster", "dgx"), "dgx-spark-2"),
+        (("preflight", "--cluster", "dgx"), "dgx-spark-2"),
         (("bench", "lab/"), "lab/demo"),
         (("predict", "--model", "gpt-oss"), "gpt-oss-120b"),
         (("predict", "--engine", "distr"), "distributed-llama"),

@@ -110,7 +110,7 @@ def test_a_file_that_is_not_there_is_named_with_the_command_that_writes_one(name
         load_cluster(name)
     assert caught.value.message.startswith(f"No {missing}; known: dgx-spark-2, ")
     command = f"'nixwulf cluster new HOST... --output {shlex.quote(missing)}'."
-    assert caught.value.message.endswith(f", pi-cm5-4; write your own by {command}")
+    assert caught.value.message.endswith(f", pi-cm5-4. Write your own by {command}")
 
 
 def test_a_small_subnet_is_refused_for_lab_nodes():

@@ -111,7 +111,7 @@ def test_a_name_is_the_digest_that_the_lock_file_pins():
     ("name", "message"),
     [
         ("docker.io/kyuz0/vllm-therock-gfx1151:stable", "has no digest yet"),
-        ("vlm", "is shipped; known: llama-vulkan-radv"),
+        ("vlm", "is shipped; did you mean 'vllm'?"),
         ("llama-vulkan-radv", "engines install --cluster mine.toml --toolbox llama-"),
         ("-v/host@sha256:" + "0" * 64, "is neither IMAGE:TAG nor IMAGE@sha256:DIGEST"),
         ("-v/host:tag", "is neither IMAGE:TAG"),

@@ -178,16 +178,6 @@ def test_a_folder_that_holds_something_is_refused_before_anything_is_ranked(tmp_
     )
 
 
-def test_the_earlier_name_plan_still_works_and_help_lists_it_no_more():
-    asked = ("--cluster", "framework-2", "--model", SMALL, "--dry-run")
-    tuned, planned = (CliRunner().invoke(cli, [name, *asked]) for name in ("tune", "plan"))
-    assert tuned.exit_code == planned.exit_code == 0
-    assert tuned.output == planned.output
-    commands = [line.split()[0] for line in CliRunner().invoke(cli).output.splitlines() if line]
-    assert "tune" in commands
-    assert "plan" not in commands
-
-
 def test_nodes_that_do_not_answer_leave_no_folder_that_looks_like_a_run(tmp_path, monkeypatch):
     def nobody(*_):
         raise GateError("Node 'fw1' cannot be reached: no route; try 'ssh fw1 true'.")

@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -289,9 +291,14 @@ def test_lines_are_typed_over_ones_own_ssh_and_the_heads_port_comes_along(vllm_r
     assert not any(word in line for line in told.servers for word in CLIENTS)
 
 
-def test_a_lab_is_brought_up_first_and_its_model_is_where_this_machine_keeps_it(monkeypatch):
+def test_a_lab_is_brought_up_first_and_its_model_is_where_this_machine_keeps_it(
+    monkeypatch, request
+):
+    # A socket's path is short, tmp_path is not.
+    folder = tempfile.mkdtemp(dir="/tmp")
+    request.addfinalizer(lambda: shutil.rmtree(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", "/home/somebody/.cache")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
     model = "/run/lab/home/.cache/nixwulf/models/x.gguf"
     commands = [ran("n1", "/bin/llama-server", "-m", model, "--host", "/tmp/x", "-c", "8")]
     record = {"case": {"engine": "llama.cpp", "parameters": {}}, "commands": commands}
@@ -301,4 +308,4 @@ def test_a_lab_is_brought_up_first_and_its_model_is_where_this_machine_keeps_it(
     assert told.first == ("nixwulf lab up --name serve --cluster 'my lab.toml'",)
     assert told.last == ("nixwulf lab down --name serve",)
     assert "-m /home/somebody/.cache/nixwulf/models/x.gguf" in told.servers[0]
-    assert "-F /run/user/1000/nixwulf/lab/serve/ssh_config" in told.servers[0]
+    assert f"-F {folder}/nixwulf/lab/serve/ssh_config" in told.servers[0]

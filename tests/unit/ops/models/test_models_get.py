@@ -52,14 +52,15 @@ def get(hub, tmp_path):
             **more,
         }
         script = f"""
-import resource, sys
+import sys
 from nixwulf.ops.models import hub
 hub._PATIENCE_S = {patience_s}
 from nixwulf.cli.main import main
 try:
     main()
 finally:
-    print("KiB:", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print("KiB:", peak.split()[1], file=sys.stderr)
 """
         done = subprocess.run(
             [sys.executable, "-c", script, "models", "get", *words],
