@@ -254,11 +254,12 @@ def _origin(entry: Entry) -> Value:
 
 
 def _raw(entry: Entry) -> Markup:
-    if entry.record["kind"] != "run" or not entry.raw:
+    found = entry.raw if entry.record["kind"] == "run" else ()
+    if not found:
         return Markup()
-    links = (html_link(href(raw.as_posix()), raw.name) for raw in entry.raw)
+    links = (html_link(href(raw.as_posix()), raw.name) for raw in found)
     return Markup("<details><summary>{}</summary>{}</details>").format(
-        plural(len(entry.raw), "file"), Markup("<br>").join(links)
+        plural(len(found), "file"), Markup("<br>").join(links)
     )
 
 

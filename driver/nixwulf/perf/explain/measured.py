@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import hypot, inf, sqrt
 from statistics import fmean
 from typing import Any
@@ -53,7 +54,7 @@ class MeasuredCase:
         name: str | None = self.record["case"].get("fabric")
         return name
 
-    @property
+    @cached_property
     def _columns(self) -> dict[str, Any]:
         return columns_of(self.record) | {
             "metric": self.metric,
@@ -66,7 +67,7 @@ class MeasuredCase:
         """What it was measured under, without what differs over nodes, fabrics or models."""
         return same(self._columns, without=without | OF_ONE_CLUSTER)
 
-    @property
+    @cached_property
     def work(self) -> Hashable:
         """The same without its place, and without parameters that change no amount of work."""
         return same(self._columns, without=OVER_NODES | OF_ONE_CLUSTER, conditions=WORK)
