@@ -6,9 +6,10 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -19,6 +20,7 @@ from nixwulf.results.identity import record_key
 from nixwulf.results.record import Record, digest, load
 
 PLAN = "plan.json"
+_T = TypeVar("_T")
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 # Outputs of programs and references of tokens, which may be JSON and are no records.
@@ -74,8 +76,7 @@ def read_entries(paths: Paths) -> Iterator[Entry]:
     known = Identities()
     texts: dict[str, str] = {}
     found = record_paths(paths)
-    hidden = len(found) < _MANY or not sys.stderr.isatty()
-    with click.progressbar(found, label="Reading", file=sys.stderr, hidden=hidden) as shown:
+    with progress(found, "Reading", len(found), len(found)) as shown:
         for path in shown:
             record = load(path)
             if known.add(path, record):
@@ -83,6 +84,14 @@ def read_entries(paths: Paths) -> Iterator[Entry]:
                 yield Entry(path, record)
     if len(found) >= _MANY:
         gc.freeze()  # to look through 5,000 for garbage, again and again, takes 3 s
+
+
+def progress(
+    steps: Iterable[_T], label: str, length: int, records: int
+) -> AbstractContextManager[Iterable[_T]]:
+    """Iterate with a bar on a terminal's standard error, where there are many records."""
+    hidden = records < _MANY or not sys.stderr.isatty()
+    return click.progressbar(steps, length, label, hidden, file=sys.stderr)
 
 
 def _share(document: Any, texts: dict[str, str]) -> None:
