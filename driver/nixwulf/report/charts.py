@@ -175,11 +175,7 @@ def inline(chart: Chart) -> Markup:
 
 
 def to_file(charts: Sequence[Chart], names: Sequence[str], caption: str) -> str:
-    """Charts side by side on white, as an SVG file.
-
-    Args:
-        names: of the styles 0, 1, ...
-    """
+    """Charts side by side on white, as an SVG file; names: of the styles 0, 1, ..."""
     return ET.tostring(_drawn(charts, names, caption), "unicode") + "\n"
 
 

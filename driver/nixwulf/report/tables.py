@@ -176,12 +176,9 @@ def scaling(section: Section) -> Table:
 def costs(
     values: Iterable[tuple[str, MetricKey, MetricSummary]], what: str = "case"
 ) -> Table | None:
-    """What speeds cost in watts and US$, beside what it is computed from.
+    """What speeds cost, each with the name of its case, beside what it is computed from.
 
     Without columns that would be empty; None where no speed has watts or a price.
-
-    Args:
-        values: each with the name of its case, and its metric.
     """
     rows: list[tuple[str, ...]] = []
     sources: dict[str, None] = {}

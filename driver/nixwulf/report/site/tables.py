@@ -149,11 +149,7 @@ def _version(row: SiteRow) -> str:
 
 
 def of_group(group: Group, best: SiteRow | None, links: Links) -> list[Value]:
-    """The cells of LIST_COLUMNS.
-
-    Args:
-        best: its fastest decode; None without any.
-    """
+    """The cells of LIST_COLUMNS; best: its fastest decode, None without any."""
     kinds = Counter(row.kind for row in group.rows)
     return [
         Cell(brief(group.name), brief(group.about), href=links.page(group.folder, group.name)),
