@@ -10,6 +10,7 @@ import shlex
 import stat
 import tempfile
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ _MOST_BYTES = 1 << 24
 _MOST_JSON, _MOST_SIGNS = 1 << 26, 1 << 22  # a value takes up to a hundred times its text
 _MOST_TOML, _MOST_YAML = 1 << 20, 1 << 18  # written by hand, and read slowly
 _MOST_LEVELS = 64
+_BRANCHES = (dict, list)  # to join the two anew for each value takes longer than to look
 _MOST_PARTS = 32
 _PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}")
@@ -184,14 +186,14 @@ def _require_shallow(document: Any, path: Path | str, *, numbers: bool = True) -
     """
     level: list[Any] = [[document]]
     for _ in range(_MOST_LEVELS):
-        branches = [one.values() if isinstance(one, dict) else one for one in level]
-        inner = [value for branch in branches for value in branch]
+        branches = (one.values() if isinstance(one, dict) else one for one in level)
+        inner = list(chain.from_iterable(branches))
         for value in inner if numbers else ():
             if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
                 raise InputError(f"{path}: a number of more than 64 bits.")
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"{path}: {value} is no finite number.")
-        level = [value for value in inner if isinstance(value, dict | list)]
+        level = [value for value in inner if isinstance(value, _BRANCHES)]
         if not level:
             return
     raise InputError(f"{path}: nested deeper than {_MOST_LEVELS} levels.")

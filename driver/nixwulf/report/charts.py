@@ -13,7 +13,7 @@ import math
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from itertools import pairwise
@@ -175,11 +175,7 @@ def inline(chart: Chart) -> Markup:
 
 
 def to_file(charts: Sequence[Chart], names: Sequence[str], caption: str) -> str:
-    """Charts side by side on white, as an SVG file.
-
-    Args:
-        names: of the styles 0, 1, ...
-    """
+    """Charts side by side on white, as an SVG file; names: of the styles 0, 1, ..."""
     return ET.tostring(_drawn(charts, names, caption), "unicode") + "\n"
 
 
@@ -191,13 +187,16 @@ class DrawnPart(NamedTuple):
     href: str = ""
 
 
-class _DrawnParts(dict[str, DrawnPart]):
-    """The parts of a drawing by the gid under which matplotlib draws them."""
+class _DrawnParts(dict[str, Sequence[DrawnPart]]):
+    """The parts of a drawing by the gid under which matplotlib draws them.
 
-    def gid(self, part: DrawnPart) -> str:
+    Several of one gid are its markers, in their order.
+    """
+
+    def gid(self, *parts: DrawnPart) -> str:
         """A new one."""
         name = f"part-{len(self)}"
-        self[name] = part
+        self[name] = parts
         return name
 
 
@@ -271,7 +270,6 @@ def _settings() -> dict[str, Any]:
         "axes.labelpad": 3,
         "grid.color": colours["faint"],
         "ytick.major.size": 0,
-        "errorbar.capsize": 2.5,
         "lines.linewidth": 1.4,
         "legend.frameon": False,
         "legend.borderpad": 0,
@@ -345,17 +343,22 @@ def _draw(axes: Axes, chart: Chart, left: float, parts: _DrawnParts) -> None:
         own = colours[colour(curve.style)]
         axes.plot(xs, ys, color=own, alpha=0.75, gid=parts.gid(part))
     floor = axes.get_ylim()[0]
-    bars: dict[str, list[tuple[float, ...]]] = defaultdict(list)  # a call takes 4 ms
+    bars: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    looks: dict[tuple[int | None, str], list[Mark]] = defaultdict(list)
     for mark in chart.marks:
         down, up = mark.spread or (0.0, 0.0)
         if down or up:
             own = colours[colour(mark.style)]
-            bars[own].append((mark.x, mark.y, max(0.0, min(down, mark.y - floor)), up))
-        part = DrawnPart(f"{colour(mark.style)} {mark.kind}", clean(mark.words), mark.href)
-        axes.plot(mark.x, mark.y, **_marker(mark.style, mark.kind), gid=parts.gid(part), zorder=3)
-    for own, bar_ends in bars.items():
-        xs, ys, *spread = zip(*bar_ends, strict=True)
-        axes.errorbar(xs, ys, spread, fmt="none", color=own, ecolor=own, elinewidth=1.1)
+            low = mark.y - max(0.0, min(down, mark.y - floor))
+            bars[own] += (mark.x, low), (mark.x, mark.y + up), (mark.x, math.nan)
+        looks[mark.style, mark.kind].append(mark)
+    for own, bar_ends in bars.items():  # as errorbar() draws them, in a tenth of its 8 ms
+        axes.plot(*zip(*bar_ends, strict=True), color=own, linewidth=1.1, marker="_", markersize=5)
+    for (style, kind), marks in looks.items():  # each alone takes 2 ms
+        name = f"{colour(style)} {kind}"
+        gid = parts.gid(*(DrawnPart(name, clean(one.words), one.href) for one in marks))
+        points = [one.x for one in marks], [one.y for one in marks]
+        axes.plot(*points, **_marker(style, kind), gid=gid, zorder=3)
     _draw_labels(axes, [curve for curve in chart.curves if curve.label])
 
 
@@ -433,29 +436,26 @@ def side_by_side(ends: Sequence[tuple[float, float, str]]) -> list[tuple[float, 
     return placed
 
 
-def plain_svg(text: bytes, parts: Mapping[str, DrawnPart], label: str) -> ET.Element:
-    """What matplotlib drew as paths and texts with plain attributes; groups are its parts alone.
-
-    Args:
-        text: an SVG of matplotlib's backend.
-        parts: by the id of a group, how it is shown.
-        label: what the chart shows, for who cannot see it.
-    """
+def plain_svg(text: bytes, parts: Mapping[str, Sequence[DrawnPart]], label: str) -> ET.Element:
+    """What matplotlib drew as paths and texts with plain attributes; groups are its parts alone."""
     root = ET.fromstring(text)  # noqa: S314 - written by matplotlib just now
     shapes = {path.get("id", ""): path.get("d", "") for path in root.iter(f"{_SVG}path")}
     size = {key: root.get(key, "").removesuffix("pt") for key in ("width", "height", "viewBox")}
     plain = ET.Element("svg", {"xmlns": _SVG[1:-1], **size, "role": "img", "aria-label": label})
 
-    def copy(element: ET.Element, into: ET.Element) -> None:
+    def copy(element: Iterable[ET.Element], into: ET.Element) -> None:
         for child in element:
-            kind, own = child.tag.removeprefix(_SVG), parts.get(child.get("id", ""))
-            if own:
-                link = {"href": own.href, "tabindex": "-1"} if own.href else {}
-                group = ET.SubElement(into, "a" if link else "g", {"class": own.look, **link})
-                if own.words:
-                    ET.SubElement(group, "title").text = own.words
-                copy(child, group)
-            elif kind in {"g", "a"}:
+            kind, own = child.tag.removeprefix(_SVG), parts.get(child.get("id", ""), ())
+            drawn: Sequence[Iterable[ET.Element]] = [child] if own else ()
+            if len(own) > 1:
+                drawn = [[marker] for marker in child.iter(f"{_SVG}use")]
+            for part, inner in zip(own, drawn, strict=True):
+                link = {"href": part.href, "tabindex": "-1"} if part.href else {}
+                group = ET.SubElement(into, "a" if link else "g", {"class": part.look, **link})
+                if part.words:
+                    ET.SubElement(group, "title").text = part.words
+                copy(inner, group)
+            if kind in {"g", "a"} and not own:
                 copy(child, into)
             elif kind in {"path", "use", "text"}:
                 _copy_shape(child, into, shapes)

@@ -15,10 +15,12 @@ from nixwulf.report.findings import findings
 from nixwulf.report.markup import html_table
 from nixwulf.report.panels import MOST_PANELS, Plots, plots
 from nixwulf.report.summary import Section, Summary
+from nixwulf.results.store import progress
 
 if TYPE_CHECKING:
     import jinja2
 
+_MANY_CASES = 500  # of which nobody looks through 48 charts
 _MOST_ABOVE = 8  # settings of which the first finding is above all tables
 
 
@@ -38,13 +40,16 @@ class PageSection:
 def to_html(summary: Summary) -> str:
     """The page; every value from a record is escaped."""
     records = summary.folder.records
-    left = iter(range(MOST_PANELS))
+    most = MOST_PANELS if len(summary.lines) < _MANY_CASES else MOST_PANELS // 2
+    left, number = iter(range(most)), len(summary.sections)
+    with progress(summary.sections, "Drawing", number, len(records)) as shown:
+        sections = [_section(section, left) for section in shown]
     return template().render(
         css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
         summary=summary,
         most_above=_MOST_ABOVE,
-        most_panels=MOST_PANELS,
-        sections=[_section(section, left) for section in summary.sections],
+        most_panels=most,
+        sections=sections,
         fabrics=provenance.fabrics(records),
         facts=provenance.facts(records),
         examples=provenance.examples(summary.folder.entries),

@@ -163,11 +163,7 @@ def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:
 
 
 def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Iterator[Chart]:
-    """One panel for each number of nodes, parallelism and other axes; each curve is a fabric.
-
-    Args:
-        axis: the parameter or condition along x.
-    """
+    """One panel for each number of nodes, parallelism and other axes; each curve is a fabric."""
     cases = [line for line in lines if metric.name in line.values and line.axes.get(axis, 0)]
     links = links_of(lines)
     panels: dict[tuple[int, str, str], list[CaseSummary]] = defaultdict(list)
@@ -200,11 +196,7 @@ def _others(line: CaseSummary, axis: str) -> str:
 
 
 def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Chart]:
-    """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on.
-
-    Args:
-        variant: that of the cases, as their lines have it.
-    """
+    """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on."""
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     if len({line.nodes for line in cases}) <= 1:
         return
@@ -231,11 +223,7 @@ def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> I
 
 
 def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Chart]:
-    """One panel a parallelism, all on the same scale; each curve is a number of nodes.
-
-    Args:
-        variant: that of the cases, as their lines have it.
-    """
+    """One panel a parallelism, all on the same scale; each curve is a number of nodes."""
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     one = [line for line in cases if line.nodes == 1][:1]
     links = links_of(lines)

@@ -176,12 +176,9 @@ def scaling(section: Section) -> Table:
 def costs(
     values: Iterable[tuple[str, MetricKey, MetricSummary]], what: str = "case"
 ) -> Table | None:
-    """What speeds cost in watts and US$, beside what it is computed from.
+    """What speeds cost, each with the name of its case, beside what it is computed from.
 
     Without columns that would be empty; None where no speed has watts or a price.
-
-    Args:
-        values: each with the name of its case, and its metric.
     """
     rows: list[tuple[str, ...]] = []
     sources: dict[str, None] = {}
@@ -254,11 +251,12 @@ def _origin(entry: Entry) -> Value:
 
 
 def _raw(entry: Entry) -> Markup:
-    if entry.record["kind"] != "run" or not entry.raw:
+    found = entry.raw if entry.record["kind"] == "run" else ()
+    if not found:
         return Markup()
-    links = (html_link(href(raw.as_posix()), raw.name) for raw in entry.raw)
+    links = (html_link(href(raw.as_posix()), raw.name) for raw in found)
     return Markup("<details><summary>{}</summary>{}</details>").format(
-        plural(len(entry.raw), "file"), Markup("<br>").join(links)
+        plural(len(found), "file"), Markup("<br>").join(links)
     )
 
 

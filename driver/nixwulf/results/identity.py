@@ -56,11 +56,7 @@ Identity = Mapping[Key, Any]
 
 
 def identity(row: Mapping[str, Any], *, without: Collection[str] = ()) -> Identity:
-    """What has to be equal of a row of the tidy table, in the order in which people read it.
-
-    Args:
-        row: the columns by name; parameters and conditions are JSON.
-    """
+    """What has to be equal of a row of the tidy table, in the order in which people read it."""
     found = {Key("", name): row.get(name, "") for name in COLUMNS if name not in without}
     for group in GROUPS:
         inner = json.loads(row[group]) if row.get(group) else {}
@@ -123,11 +119,7 @@ class Setting(NamedTuple):
 
 
 def setting_of(kind: str, cluster: str, platform: str, case: Mapping[str, Any]) -> Setting:
-    """The setting of a case; of one that is no run with its platforms, for it may be of any.
-
-    Args:
-        platform: those of its nodes, joined by '+'.
-    """
+    """The setting of a case; of one that is no run with its platforms, joined by '+'."""
     name = cluster if kind == "run" else f"{cluster}: {platform}"
     return Setting(name, case.get("engine", ""), case["benchmark"], case.get("model", ""))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -18,6 +20,7 @@ from nixwulf.results.identity import record_key
 from nixwulf.results.record import Record, digest, load
 
 PLAN = "plan.json"
+_T = TypeVar("_T")
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 # Outputs of programs and references of tokens, which may be JSON and are no records.
@@ -38,7 +41,8 @@ class Entry:
     @property
     def raw(self) -> tuple[Path, ...]:
         """The raw outputs of the run, beside its folder of records; None of what is no run."""
-        return tuple(self.path.parent.parent / name for name in self.record.get("raw", ()))
+        folder = self.path.parent.parent
+        return tuple(folder / name for name in self.record.get("raw", ()))
 
     @property
     def started(self) -> str:
@@ -72,21 +76,31 @@ def read_entries(paths: Paths) -> Iterator[Entry]:
     known = Identities()
     texts: dict[str, str] = {}
     found = record_paths(paths)
-    hidden = len(found) < _MANY or not sys.stderr.isatty()
-    with click.progressbar(found, label="Reading", file=sys.stderr, hidden=hidden) as shown:
+    with progress(found, "Reading", len(found), len(found)) as shown:
         for path in shown:
             record = load(path)
             if known.add(path, record):
                 _share(record, texts)
                 yield Entry(path, record)
+    if len(found) >= _MANY:
+        gc.freeze()  # to look through 5,000 for garbage, again and again, takes 3 s
+
+
+def progress(
+    steps: Iterable[_T], label: str, length: int, records: int
+) -> AbstractContextManager[Iterable[_T]]:
+    """Iterate with a bar on a terminal's standard error, where there are many records."""
+    hidden = records < _MANY or not sys.stderr.isatty()
+    return click.progressbar(steps, length, label, hidden, file=sys.stderr)
 
 
 def _share(document: Any, texts: dict[str, str]) -> None:
     """Keep equal texts once in memory: a third of what records take."""
-    for key, value in document.items() if isinstance(document, dict) else enumerate(document):
-        if isinstance(value, str):
+    for key, value in document.items() if type(document) is dict else enumerate(document):
+        kind = type(value)  # JSON has no other, and isinstance() takes as long as all else here
+        if kind is str:
             document[key] = texts.setdefault(value, value)
-        elif isinstance(value, dict | list):
+        elif kind is dict or kind is list:
             _share(value, texts)
 
 

@@ -81,10 +81,20 @@ def test_texts_of_older_and_newer_versions_of_matplotlib_look_the_same(style):
     text = (
         f'<svg xmlns="{SVG[1:-1]}"><g id="p"><text style="{style}" x="1" y="2">T</text></g></svg>'
     )
-    root = plain_svg(text.encode(), {"p": DrawnPart("title")}, "T")
+    root = plain_svg(text.encode(), {"p": [DrawnPart("title")]}, "T")
     (found,) = root.iter("text")
     font = {"font-weight": "700", "font-size": "13px", "font-family": "'DejaVu Sans', sans-serif"}
     assert found.attrib == {"x": "1", "y": "2", **font}
+
+
+def test_each_of_many_marks_of_one_look_has_its_words_and_link_at_its_place():
+    marks = [Mark(x, 10.0 * x, 0, f"mark {x}", "run", f"../{x}.html") for x in (4, 1, 2)]
+    found = drawn(CHART._replace(marks=marks, curves=[])).findall(f"{SVG}a")
+    places = {}
+    for mark in found:
+        (word,), (path,) = mark.findall(f"{SVG}title"), mark.findall(f"{SVG}path")
+        places[word.text, mark.get("href")] = float(path.get("transform")[10:].split()[0])
+    assert sorted(places, key=places.get) == [(f"mark {x}", f"../{x}.html") for x in (1, 2, 4)]
 
 
 def test_values_that_are_all_but_equal_are_not_apart():

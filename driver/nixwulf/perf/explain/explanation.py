@@ -140,7 +140,7 @@ def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
     run = path.parent.parent
     one_of_run = path.is_file() and (run / PLAN).exists()
     found = _with_plans(path)
-    return explain_records(found, _with_plans(run) if one_of_run else found)
+    return explain_records(found, _with_plans(run) if one_of_run else ())
 
 
 def explain_records(

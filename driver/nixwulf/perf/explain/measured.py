@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import hypot, inf, sqrt
 from statistics import fmean
 from typing import Any
@@ -18,6 +19,7 @@ from nixwulf.results.identity import (
     OF_ONE_CLUSTER,
     OVER_FABRICS,
     OVER_NODES,
+    PLACE,
     WORK,
     canonical,
     case_id,
@@ -27,6 +29,7 @@ from nixwulf.results.record import Record
 from nixwulf.results.table import columns_of
 
 _UNIT = "tok/s"
+_FEW = 16
 _OVER_MODELS = frozenset({"model", "weights"})
 
 
@@ -53,7 +56,7 @@ class MeasuredCase:
         name: str | None = self.record["case"].get("fabric")
         return name
 
-    @property
+    @cached_property
     def _columns(self) -> dict[str, Any]:
         return columns_of(self.record) | {
             "metric": self.metric,
@@ -66,7 +69,7 @@ class MeasuredCase:
         """What it was measured under, without what differs over nodes, fabrics or models."""
         return same(self._columns, without=without | OF_ONE_CLUSTER)
 
-    @property
+    @cached_property
     def work(self) -> Hashable:
         """The same without its place, and without parameters that change no amount of work."""
         return same(self._columns, without=OVER_NODES | OF_ONE_CLUSTER, conditions=WORK)
@@ -88,6 +91,7 @@ class BaselineIndex:
         self._linked: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         self._work: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         self._models: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
+        self._near: dict[Hashable, defaultdict[Hashable, list[MeasuredCase]]] = {}
         for one in measured:
             self._work[one.work].append(one)
             self._models[one.but(_OVER_MODELS)].append(one)
@@ -106,8 +110,22 @@ class BaselineIndex:
         return fmean(other.value for other in alone), max(other.error for other in alone)
 
     def beside(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
-        """The cases of the same work, run anyhow, it itself among them."""
-        return self._work.get(one.work, ())
+        """The cases of the same work, run anyhow, it itself among them.
+
+        Of many those that only their place tells apart, and of other values of each parameter the
+        fastest: to hold each against each takes minutes.
+        """
+        group = self._work.get(one.work, ())
+        if len(group) <= _FEW:
+            return group
+        if one.work not in self._near:
+            self._near[one.work] = defaultdict(list)
+            for other in sorted(group, key=lambda other: -other.value):
+                for key in _near(other):
+                    self._near[one.work][key].append(other)
+        found = self._near[one.work]
+        anywhere, *others = _near(one)
+        return found[anywhere] + [other for key in others for other in found[key][:_FEW]]
 
     def of_all_models(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
         """The same case of each model, it itself among them."""
@@ -117,6 +135,15 @@ class BaselineIndex:
         """The same case on that other fabric that has the shortest round trip, or None."""
         group = self._linked.get(one.but(OVER_FABRICS), ())
         return next((other for other in group if other.fabric != one.fabric), None)
+
+
+def _near(one: MeasuredCase) -> Iterator[Hashable]:
+    """What it shares with those of another place, then with those of another value of each."""
+    case, parameters = one.record["case"], one.record["case"]["parameters"]
+    yield canonical({key: value for key, value in parameters.items() if key not in OVER_NODES})
+    place = {"": [case.get(key) for key in PLACE]}
+    for name in parameters:
+        yield name, canonical(place | {k: v for k, v in parameters.items() if k != name})
 
 
 def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unmeasured]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nixwulf.core.errors import InputError
 from nixwulf.report.site.pages import Site, unscrubbed
-from nixwulf.results.store import read_entries
+from nixwulf.results.store import progress, read_entries
 
 MARKER = ".nixwulf-site"
 _ABOUT = "Made by 'nixwulf site', which replaces this folder as a whole.\n"
@@ -34,10 +34,12 @@ def make(paths: Sequence[Path], out: Path) -> Made:
     check_out(out, paths)
     site = Site(read_entries(paths))
     with replaced(out) as folder:
-        for name, text in site.files():
-            file = folder / name
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(text, encoding="utf-8", errors="backslashreplace")
+        steps = len(site.groups) + (records := len(site.sources))
+        with progress(site.files(), "Writing", steps, records) as shown:
+            for name, text in shown:
+                file = folder / name
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(text, encoding="utf-8", errors="backslashreplace")
         for source in site.sources:
             shutil.copyfile(source.entry.path, folder / "records" / f"{source.page}.json")
     return Made(

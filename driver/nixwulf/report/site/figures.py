@@ -104,12 +104,7 @@ _KINDS = (
 
 
 def figures(rows: Sequence[SiteRow], name: str) -> list[Figure]:
-    """The figures of a page; kinds that would be empty are left out.
-
-    Args:
-        rows: those of the page.
-            name: the model or platform that the page is about, which no title repeats.
-    """
+    """The figures of a page about a model or platform of a name; empty kinds are left out."""
     found = (_figure(kind, rows, name) for kind in _KINDS)
     return [figure for figure in found if figure]
 
@@ -224,12 +219,7 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
 
 
 def by_machines(rows: Sequence[SiteRow], name: str) -> Figure | None:
-    """The chart of a model over machines and numbers of them; None where there is one only.
-
-    Args:
-        rows: those of the page.
-            name: the model or platform that the page is about, which no title repeats.
-    """
+    """The chart of a model over machines and numbers of them; None where there is one only."""
     return _strips(
         "By machines",
         "The same model and, as far as sources state it, the same work in each chart; marks show "
@@ -243,12 +233,7 @@ def by_machines(rows: Sequence[SiteRow], name: str) -> Figure | None:
 
 
 def by_models(rows: Sequence[SiteRow], name: str) -> Figure | None:
-    """The chart of a platform over models on one node; None where there is one only.
-
-    Args:
-        rows: those of the page.
-            name: the model or platform that the page is about, which no title repeats.
-    """
+    """The chart of a platform over models on one node; None where there is one only."""
     return _strips(
         "Models on one node",
         "As far as sources state it, the same work in each chart; marks show what else differs.",

@@ -79,12 +79,7 @@ class Look:
         return self._styles.get(self._words(row))
 
     def mark(self, row: SiteRow, x: float, y: float) -> Mark:
-        """The mark of a row, with a link from a page of a folder to that of its record.
-
-        Args:
-            x: place along x, in the chart's unit.
-            y: place along y, in the row's unit or a line's place.
-        """
+        """The mark of a row, with a link from a page of a folder to that of its record."""
         band = row.predicted
         return Mark(
             x,

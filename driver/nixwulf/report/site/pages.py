@@ -26,8 +26,6 @@ from nixwulf.report.site.rows import (
     Source,
     by_value,
     rows_of,
-    scalar,
-    web_address,
 )
 from nixwulf.report.site.tables import (
     COLUMNS,
@@ -37,6 +35,7 @@ from nixwulf.report.site.tables import (
     cells,
     costs_of,
     of_group,
+    tree,
     values,
 )
 from nixwulf.results.identity import record_key
@@ -114,9 +113,8 @@ class Site:
         found.filters.update(
             brief=brief,
             clean=clean,
-            scalar=scalar,
+            tree=tree,
             unbroken=unbroken,
-            web_address=web_address,
         )
         found.globals.update(
             plural=plural,

@@ -168,7 +168,7 @@ class SiteRow:
         """The same with the conditions."""
         return ", ".join(filter(None, (self.on, self.condition_words)))
 
-    @property
+    @cached_property
     def condition_words(self) -> str:
         """The conditions for people: 'prompt 512, depth 0, threads 8'."""
         known = [

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from nixwulf.core.document import Cell, Column, Table, Value
 from nixwulf.core.text import format_significant, unit_name
 from nixwulf.report.markup import html_link
 from nixwulf.report.site.groups import Group, fabric_name
-from nixwulf.report.site.rows import SiteRow, shorten
+from nixwulf.report.site.rows import SiteRow, scalar, shorten, web_address
 from nixwulf.report.tables import METRIC_COLUMNS, PERCENTILES, costs, metric_cells
 
 _LONGEST_CELL = 100
 _MOST_VALUES = 200
+_LONGEST_TEXT = 1500
+_MOST_LEVELS, _MOST_KEYS, _MOST_NESTED, _MOST_IN_LIST = 6, 60, 12, 24  # of a record's own
 
 COLUMNS = (
     Column("model", whole=True),
@@ -59,6 +62,31 @@ class Links(NamedTuple):
 def brief(text: str, longest: int = _LONGEST_CELL) -> str:
     """Text for a cell: one line, no control characters, not too long."""
     return shorten(text, longest)
+
+
+def tree(value: Any, depth: int = 0) -> Markup:
+    """What a record holds, list in list; of what is long or deep the first."""
+    if depth > _MOST_LEVELS:
+        return Markup("…")
+    if isinstance(value, dict):
+        parts = [
+            f"<dt>{escape(brief(key))}</dt><dd>{tree(inner, depth + 1)}</dd>\n"
+            for key, inner in islice(value.items(), _MOST_KEYS)
+        ]
+        more = f"<dt>…</dt><dd>{len(value)} in all</dd>\n" if len(value) > _MOST_KEYS else ""
+        return Markup(f'<dl class="tree">\n{"".join(parts)}{more}</dl>\n')  # noqa: S704 - escaped
+    if isinstance(value, list):
+        nested = bool(value) and isinstance(value[0], dict)
+        most = _MOST_NESTED if nested else _MOST_IN_LIST
+        flat = escape(brief(" ".join(map(str, value[:most])), _LONGEST_TEXT))
+        found = "".join(tree(inner, depth + 1) for inner in value[:most]) if nested else flat
+        more = f" … {len(value)} in all" if len(value) > most else ""
+        return Markup(f"{found}{more}")  # noqa: S704 - escaped
+    if isinstance(value, str):
+        return (
+            html_link(value, value) if web_address(value) else escape(brief(value, _LONGEST_TEXT))
+        )
+    return escape(scalar(value))
 
 
 def cells(row: SiteRow, links: Links) -> dict[str, Value]:
@@ -121,11 +149,7 @@ def _version(row: SiteRow) -> str:
 
 
 def of_group(group: Group, best: SiteRow | None, links: Links) -> list[Value]:
-    """The cells of LIST_COLUMNS.
-
-    Args:
-        best: its fastest decode; None without any.
-    """
+    """The cells of LIST_COLUMNS; best: its fastest decode, None without any."""
     kinds = Counter(row.kind for row in group.rows)
     return [
         Cell(brief(group.name), brief(group.about), href=links.page(group.folder, group.name)),
