@@ -19,7 +19,7 @@ OURS = {
     ("cli/import_.py", "out / 'records' / f\"{record['id']}.json\""): "pattern of the schema",
     ("results/publish/folder.py", "folder / 'records' / f\"{record['id']}.json\""): "the same",
     ("results/publish/folder.py", "out / self.name"): "of letters and digits of the title",
-    ("results/store.py", "self.path.parent.parent / name"): "pattern of the schema, only linked to",
+    ("results/store.py", "folder / name"): "pattern of the schema, only linked to",
     ("sweep/reproduce/conditions.py", "folder.path / entry.path"): "a file that was found there",
     ("sweep/recipes/translate.py", "_MODELS / f'{file}{engine.model_suffixes[0]}'"): (
         "text of a sweep: nodes' files are named whole, by their user"
