@@ -90,6 +90,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # of ASCII too: no character ends a command
             stream.reconfigure(errors="backslashreplace")
+    # OpenBLAS interrupts the process that cannot have its threads, and what we compute needs none.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interrupts.handle()
     try:
         code = cli(standalone_mode=False)

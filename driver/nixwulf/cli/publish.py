@@ -125,7 +125,7 @@ def _show(found: Sequence[Finding]) -> None:
     for kind in sorted(kinds):
         seen = Counter((f.was, f.now) for f in found if f.kind == kind)
         examples = [
-            f"{was[:_LONGEST]}{'...' if len(was) > _LONGEST else ''}{f' -> {now}' if now else ''}"
+            f"{_short(was)}{f' -> {now}' if now else ''}"
             for (was, now), _ in seen.most_common(_EXAMPLES)
         ]
         more = len(seen) - len(examples)
@@ -135,6 +135,10 @@ def _show(found: Sequence[Finding]) -> None:
     output().print(rich_table(table) if kinds else "Nothing private was found.")
 
 
+def _short(text: str, most: int = _LONGEST) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
     """The words that only the user can judge, on standard error."""
     from nixwulf.core.document import Column, Table, output, rich_table
@@ -142,11 +146,14 @@ def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
     if not unknown:
         return
     shown = unknown[:_MOST_WORDS]
-    rows = [(one.word, str(one.fields), one.place, one.around) for one in shown]
+    rows = [
+        (_short(one.word), str(one.fields), _short(one.place), _short(one.around, 2 * _LONGEST))
+        for one in shown
+    ]
     head = ("in no text of Nixwulf's", Column("fields", number=True), "first", "there")
     output(stderr=True).print(rich_table(Table(head, rows)))
-    rest = " ".join(one.word for one in unknown[_MOST_WORDS:])
+    rest = " ".join(_short(one.word) for one in unknown[_MOST_WORDS:])
     if rest:
         click.echo(f"And: {rest}", err=True)
-    again = f"nixwulf publish {shlex.quote(str(run))} --hide {shown[0].word}"
+    again = f"nixwulf publish {shlex.quote(str(run))} --hide {_short(shown[0].word)}"
     click.echo(f"Is one of these private? This takes it out: {again}", err=True)

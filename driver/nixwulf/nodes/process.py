@@ -233,13 +233,15 @@ class OwnedProcess:
     def _finish(self) -> None:
         for reader in self._readers:
             reader.join(timeout=5)
+        with contextlib.suppress(OSError):
+            self._client.stdin.close()  # type: ignore[union-attr] # PIPE was asked for
         self.ended = time.monotonic()
 
     def _copy(self, pipe: IO[bytes], file: IO[bytes], times: array[float]) -> None:
         """Keep what comes: up to a limit all of it, then the end; its lines get times."""
         kept = left_out = 0
         held = end = b""
-        with file:
+        with file, pipe:
             for part in iter(lambda: pipe.readline(_END_BYTES), b""):
                 output, mark, status = (held + part).rpartition(self._mark)
                 held = b""

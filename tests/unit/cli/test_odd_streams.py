@@ -28,6 +28,16 @@ def test_a_character_that_the_terminal_lacks_is_printed_as_its_number():
     assert done.stdout.endswith("\\xb5s\n"), done.stderr
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
+def test_libraries_of_numbers_start_no_threads():
+    # OpenBLAS, which cannot have its threads, sends the process an interrupt.
+    code = f"{_COMMAND}\n    import os, numpy\n    print(len(os.listdir('/proc/self/task')))"
+    environment = {key: value for key, value in os.environ.items() if "THREADS" not in key}
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("\n1\n"), done.stderr
+
+
 def test_progress_on_a_full_stream_does_not_end_the_sweep():
     with Path("/dev/full").open("w", buffering=1) as full:
         TerminalProgress(Console(file=full)).step("Bringing up the lab")

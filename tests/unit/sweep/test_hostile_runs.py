@@ -57,6 +57,11 @@ def test_the_exit_mark_is_seen_behind_a_long_text_and_is_no_other_text(tmp_path)
     assert done.errors == "nixwulf-exit:abc\n" + "y" * 70_000
 
 
+def test_a_process_that_has_ended_leaves_no_pipe_open(tmp_path):
+    client = run(tmp_path, "print('end')")._client
+    assert all(pipe.closed for pipe in (client.stdin, client.stdout, client.stderr))
+
+
 @pytest.mark.parametrize("value", ["\ud800", 10**30, {"deep": [10**400]}])
 def test_a_record_that_cannot_be_read_back_is_never_there(tmp_path, value):
     record = sealed({**ok(case(1), {"decode": [20.0]}), "sanity": {"text": value}})

@@ -321,6 +321,18 @@ def test_a_plan_edited_by_hand_is_refused(lab, tmp_path):
         load_plan(path)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [{"parameters": "n_gen"}, {"parameters": {"n_gen": [1]}}, {"nodes": {}}, {"model": None}],
+)
+def test_a_point_that_is_none_is_refused_whatever_the_digest_is(lab, tmp_path, case):
+    document = make_plan(sweep_with(), lab).document()
+    document["left_out"][0]["case"] |= case
+    (tmp_path / "plan.json").write_text(json.dumps(sealed(document)))
+    with pytest.raises(InputError, match=r"plan\.json: left_out\.0\.case"):
+        load_plan(tmp_path / "plan.json")
+
+
 def test_a_plan_of_the_same_cases_goes_on_whatever_the_reasons_were_called_then(lab, tmp_path):
     document = make_plan(sweep_with(), lab).document()
     document.pop("digest")

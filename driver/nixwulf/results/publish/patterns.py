@@ -23,7 +23,8 @@ FAMILIES = _DATA / "token_families.toml"
 # Same-machine addresses are everybody's.
 _NO_ADDRESSES = re.compile(r"127\..*|0\.0\.0\.0|255\.255\..*|::1?")
 _NUMBERS = 4
-_COLONS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
+_COLONS = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
+_RUN = re.compile(":+")
 _OF_A_GAP = len("::")
 _NO_HOSTS = re.compile(r"sha256|entry|plt|GLIBC.*|GCC.*|CXXABI.*", re.IGNORECASE)
 _DOTTED = re.compile(r"(?:\d{1,3}\.){3,}\d{1,3}")
@@ -200,10 +201,14 @@ def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
     """
     for match in _COLONS.finditer(text):
         begin, end = match.span()
+        runs = list(_RUN.finditer(text, begin, end))
+        # The word beside a letter belongs to what is there; of three colons two to an address.
         if begin and text[begin - 1].isalnum():
-            begin = _after_colons(text, begin, end)
+            begin = runs[0].end() - (_OF_A_GAP if len(runs[0][0]) > _OF_A_GAP else 0)
         if end < len(text) and text[end].isalnum():
-            end = _before_colons(text, begin, end)
+            end = runs[-1].start() + (_OF_A_GAP if len(runs[-1][0]) > _OF_A_GAP else 0)
+        begin = max(begin, runs[0].end() - _OF_A_GAP) if runs[0].start() <= begin else begin
+        end = min(end, runs[-1].start() + _OF_A_GAP) if runs[-1].end() >= end else end
         while begin < end and not _is_ip(text[begin:end]):
             if text[end - 1] == ":":
                 end -= 1
@@ -213,25 +218,6 @@ def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
                 break
         if _is_ip(text[begin:end]) and not _NO_ADDRESSES.fullmatch(text[begin:end]):
             yield begin, end
-
-
-def _after_colons(text: str, begin: int, end: int) -> int:
-    """Past the first word, which belongs to what is before, and the colons after it.
-
-    Of three colons and more, two belong to an address.
-    """
-    colons = re.compile(":+").search(text, begin, end)
-    if colons is None:
-        return end
-    return colons.end() - (_OF_A_GAP if len(colons[0]) > _OF_A_GAP else 0)
-
-
-def _before_colons(text: str, begin: int, end: int) -> int:
-    """The same from the other end."""
-    colons = list(re.compile(":+").finditer(text, begin, end))
-    if not colons:
-        return begin
-    return colons[-1].start() + (_OF_A_GAP if len(colons[-1][0]) > _OF_A_GAP else 0)
 
 
 def _is_ip(text: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from nixwulf.results import record
 from nixwulf.results.publish import words
 from nixwulf.results.publish.folder import publication
 from nixwulf.results.publish.identifiers import closed_words
-from nixwulf.results.publish.patterns import FAMILIES
+from nixwulf.results.publish.patterns import FAMILIES, PATTERNS, ipv6_spans
 from nixwulf.results.publish.scrub import Scrubber
 from nixwulf.results.store import Entry, RunFolder
 from record_factory import case, ok, plan
@@ -48,6 +49,21 @@ def test_no_planted_text_leaves_from_any_field():
 @pytest.mark.parametrize("text", planted.public())
 def test_a_public_text_that_looks_like_a_private_one_stays(text):
     assert Scrubber(closed=CLOSED).text(text) == text
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a", "0", "A", ":", "/", "\\", "-", "_", ".", " ", "a.", "a-", "a:", "-a", "ab01", "1.", "a/",
+     "key=", "root:", "$6$", "%2F", "@", "http://", "/home/", "é"],
+)  # fmt: skip
+def test_a_long_text_of_one_sign_takes_no_square_of_its_length(unit):
+    # What takes the square took 20 s and more of one of these.
+    text = unit * (200_000 // len(unit)) + "!"
+    before = time.process_time()
+    for pattern in PATTERNS:
+        list(pattern.spans(text))
+    list(ipv6_spans(text))
+    assert time.process_time() - before < 15
 
 
 @pytest.mark.parametrize("name", sorted(read_toml(FAMILIES)["families"]))
