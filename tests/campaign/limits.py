@@ -33,7 +33,9 @@ def few_threads(stage: Stage, where: str, count: str) -> None:
 def limited(stage: Stage, words: str) -> None:
     """The driver runs below a limit of the shell's, against a right server."""
     served(stage)
-    stage.prefix = ["bash", "-c", f'ulimit {words}; exec "$@"', "bash"]
+    # Its words go through a pipe: of a file, which may not grow, no sentence could come.
+    piped = "exec > >(cat) 2> >(cat >&2); " if words.startswith("-f") else ""
+    stage.prefix = ["bash", "-c", f'{piped}ulimit {words}; exec "$@"', "bash"]
 
 
 def odd_variable(stage: Stage, name: str, value: str) -> None:

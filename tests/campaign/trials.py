@@ -277,6 +277,7 @@ def _folders() -> Iterable[Trial]:
             "zero",
             "unreadable",
             "gone",
+            *(f"sealed again {number}" for number in range(8)),
         ):
             yield Trial(
                 f"{target} {how}",

@@ -52,18 +52,15 @@ def test_a_public_text_that_looks_like_a_private_one_stays(text):
 
 
 @pytest.mark.parametrize(
-    "unit",
-    ["a", "0", "A", ":", "/", "\\", "-", "_", ".", " ", "a.", "a-", "a:", "-a", "ab01", "1.", "a/",
-     "key=", "root:", "$6$", "%2F", "@", "http://", "/home/", "é"],
-)  # fmt: skip
+    "unit", ["a", "0", ":", "/", "\\", "-", "_", "a.", "-a", "ab01", "1.", "%2F", "$6$", "é"]
+)
 def test_a_long_text_of_one_sign_takes_no_square_of_its_length(unit):
-    # What takes the square took 20 s and more of one of these.
-    text = unit * (200_000 // len(unit)) + "!"
-    before = time.process_time()
-    for pattern in PATTERNS:
-        list(pattern.spans(text))
-    list(ipv6_spans(text))
-    assert time.process_time() - before < 15
+    text = unit * (40_000 // len(unit)) + "!"
+    for spans in (*(pattern.spans for pattern in PATTERNS), ipv6_spans):
+        before = time.process_time()
+        list(spans(text))
+        # Seen: 0.3 s at most; 3 s and more of what takes the square.
+        assert time.process_time() - before < 1.5
 
 
 @pytest.mark.parametrize("name", sorted(read_toml(FAMILIES)["families"]))
