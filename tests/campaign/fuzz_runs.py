@@ -21,6 +21,7 @@ from fuzz_running import ROOT, command
 from fuzz_values import alike, changed, places
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
 from nixwulf.results.record import sealed
 from nixwulf.sweep.plan import make_plan
@@ -136,6 +137,8 @@ def _planned_again(plan: dict[str, Any]) -> dict[str, Any]:
     with suppress(Exception):
         sweep = parse_sweep(plan["sweep"]["document"], plan["sweep"]["source"])
         with suppress(NixwulfError):
+            # As who reads a file does: of what has no bound this process itself would be filled.
+            check(plan["cluster"]["document"], "cluster", "")
             cluster = parse_cluster(plan["cluster"]["document"], plan["cluster"]["source"])
             return make_plan(sweep, cluster).document()
     return plan
