@@ -231,6 +231,9 @@ class OwnedProcess:
         return next(filter(_ERROR.search, last), last[0] if last else "it printed nothing")
 
     def _finish(self) -> None:
+        assert self._client.stdin is not None  # noqa: S101 - PIPE was asked for
+        with contextlib.suppress(OSError):
+            self._client.stdin.close()
         for reader in self._readers:
             reader.join(timeout=5)
         self.ended = time.monotonic()
@@ -239,7 +242,7 @@ class OwnedProcess:
         """Keep what comes: up to a limit all of it, then the end; its lines get times."""
         kept = left_out = 0
         held = end = b""
-        with file:
+        with pipe, file:
             for part in iter(lambda: pipe.readline(_END_BYTES), b""):
                 output, mark, status = (held + part).rpartition(self._mark)
                 held = b""

@@ -259,11 +259,15 @@ def run_one(
         return connected.models.bring(run, plan.sweep.model(model), connected.nodes)
 
     run.bring_model = bring
-    return run_case(
-        run,
-        lambda: bring(case.model or ""),
-        repetition,
-        ReferenceFolder(folder / "references", long_prompts=plan.sweep.long_prompts),
-        lambda: up.shaping(fabric) if up and fabric else None,
-        observer,
-    )
+    before = os.umask(0o077)  # until a run has ended its raw outputs may hold a secret
+    try:
+        return run_case(
+            run,
+            lambda: bring(case.model or ""),
+            repetition,
+            ReferenceFolder(folder / "references", long_prompts=plan.sweep.long_prompts),
+            lambda: up.shaping(fabric) if up and fabric else None,
+            observer,
+        )
+    finally:
+        os.umask(before)
