@@ -49,12 +49,7 @@ class Findings:
 
 
 def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> Record:
-    """The sealed record of a run that has ended.
-
-    Args:
-        run: the case on its nodes, with the processes that it started.
-        repetition: of the case, from 1.
-    """
+    """The sealed record of a run that has ended; the first repetition is 1."""
     secrets = passthrough.secrets(run.case.parameters)
     secrets = secrets.union(*(named_secrets(p.argv, p.environment) for p in run.owned))
     long = pattern(one for one in secrets if len(one) >= _SHORTEST_SECRET)
@@ -122,12 +117,7 @@ def _hide_in_files(folder: Path, secrets: re.Pattern[str]) -> None:
 def bare_record(
     run: Run, found: Findings, repetition: int, started: datetime, reason: str
 ) -> Record:
-    """What can always be recorded of a run: that it failed, and why there is no more.
-
-    Args:
-        found: what its phases found, of which only their seconds are kept.
-        repetition: of the case, from 1.
-    """
+    """What can always be recorded: that it failed, the seconds of its phases, and the reason."""
     bare = replace(run, owned=[], facts={}, engine_facts={}, warnings=[])
     words = reason[:_TAIL_BYTES].encode("ascii", "backslashreplace").decode()
     failure = {"phase": found.failure.get("phase", "teardown"), "reason": words}

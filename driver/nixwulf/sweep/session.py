@@ -225,16 +225,9 @@ def run_one(
     repetition: int,
     observer: Callable[[str], None],
 ) -> Record:
-    """Do one run of a plan on connected nodes.
+    """The sealed record of one run of a plan on connected nodes; the first repetition is 0.
 
-    Args:
-        plan: gives the cluster, the models, the limits and the waived gates.
-        folder: the run folder; raw outputs that an unfinished run left there are removed.
-        repetition: its index, from 0.
-        observer: called with the name of each phase as it starts.
-
-    Returns:
-        The sealed record, whatever the outcome.
+    Raw outputs that an unfinished run left are removed. observer hears the name of each phase.
     """
     deadline = time.monotonic() + plan.sweep.limits.wall_s
     names = [node.name for node in case.nodes_of(plan.cluster)]
