@@ -135,10 +135,11 @@ def tls() -> ssl.SSLContext:
     try:
         return httpx.create_ssl_context()
     except OSError as error:
-        named = [f"{one} is {os.environ[one]!r}" for one in _TLS_VARIABLES if os.environ.get(one)]
+        given = {one: os.environ[one] for one in _TLS_VARIABLES if os.environ.get(one)}
+        gone = {one: path for one, path in given.items() if not Path(path).exists()} or given
         raise NixwulfError(
-            f"TLS cannot be loaded ({error.strerror or error}): {', '.join(named) or 'no variable'}"
-            " of the environment names a file for it; correct or unset it."
+            f"TLS cannot be loaded ({error.strerror or error}), for which the environment names "
+            f"{gone}; correct that, or run 'unset {' '.join(gone)}' and the same command again."
         ) from None
 
 

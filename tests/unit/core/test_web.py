@@ -14,6 +14,8 @@ import pytest
 import nixwulf
 from hostile_endpoint import misbehaving
 from nixwulf.core import web
+from nixwulf.core.errors import NixwulfError
+from nixwulf.ops.models.hub import look
 
 PACKAGE = Path(nixwulf.__file__).parent
 CLIENTS = ("aiohttp", "http.client", "httpx", "requests", "urllib.request", "urllib3")
@@ -92,6 +94,17 @@ def test_an_answer_has_seconds_as_a_whole(serve, name):
     with pytest.raises(web.NoAnswer):
         web.fetch(web.client(serve(name)), "GET", "/v1/models", 1.0, 1 << 20)
     assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSLKEYLOGFILE"])
+def test_a_variable_of_tls_that_names_no_file_is_told_where_there_is_tls(monkeypatch, name):
+    monkeypatch.setenv(name, "/nowhere/pem")
+    with pytest.raises(NixwulfError, match=f"'{name}': '/nowhere/pem'.*'unset {name}'"):
+        web.client("https://127.0.0.1:9")
+    with pytest.raises(web.NoAnswer):
+        web.fetch(web.client("http://127.0.0.1:9"), "GET", "/", 5.0)
+    with pytest.raises(NixwulfError, match=name):
+        look("org/name", None)
 
 
 # A resolver of its own mount and network namespaces, which has the question and never answers.
