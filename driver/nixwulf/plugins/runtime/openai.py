@@ -51,11 +51,7 @@ def demand(case: Case) -> Demand:
 
 
 def context(parameters: Mapping[str, Any]) -> int:
-    """Tokens that a server keeps of one request, or of one session when its last turn has ended.
-
-    Args:
-        parameters: of a benchmark that sends requests.
-    """
+    """Tokens that a server keeps of one request, or of one session when its last turn has ended."""
     once = sum(parameters.get(key, 0) for key in ("n_prompt", "depth", "system"))
     turns = parameters.get("turns", 1)
     each = parameters.get("message", 0) + parameters.get("n_gen", 0) + _MARGIN
