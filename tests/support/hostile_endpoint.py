@@ -188,6 +188,7 @@ def _redirect(status: str) -> Any:
 
 _SSE = _head(kind="text/event-stream")
 _ERROR = "500 Internal Server Error"
+_CHUNKED = _head("200 OK", "application/json", "Transfer-Encoding: chunked")
 _DRIP = 1.0
 _LARGE = b"x" * 65536
 
@@ -219,6 +220,25 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
     "silent stream": _on(_streams, _late),
     "answers nothing": _once(),
     "closes early": _on(_streams, _once(_SSE, _token(), _token())),
+    "drips a chunked answer": _on(_unstreamed, _ever(b"1\r\n \r\n", _DRIP, _CHUNKED)),
+    "extension of a chunk without end": _on(_post, _ever(_LARGE, head=_CHUNKED + b"1;")),
+    "trailers without end": _on(_post, _ever(b"X-A: b\r\n", head=_CHUNKED + b"0\r\n")),
+    "no length and no end": _on(_post, _ever(_LARGE, head=b"HTTP/1.0 200 OK\r\n\r\n")),
+    "gzip as a transfer": _on(
+        _post, _once(_head("200 OK", "a/b", "Transfer-Encoding: gzip, chunked"), b"5\r\n")
+    ),
+    "list of small objects": _on(_get, _once(_json(b"[" + b"{}," * 1_300_000 + b"0]"))),
+    "answer of small objects": _on(_unstreamed, _ever(b'{"a":0},' * 8192, head=_head() + b"[")),
+    "events of small objects": _on(
+        _streams, _ever(b'data: {"a": [' + b"{}," * 300_000 + b"0]}\n\n", head=_SSE)
+    ),
+    "wide tokens": _on(_streams, _ever(_token("\U0001f600" + "a" * 12_000), head=_SSE)),
+    "model of 1 MB": _on(
+        _streams, _sse(_event({"model": "m" * 1_000_000, "choices": [{"text": " a"}]}))
+    ),
+    "finish of 1 MB": _on(
+        _streams, _sse(_event({"choices": [{"text": " a", "finish_reason": "z" * 1_000_000}]}))
+    ),
     # Compressed
     "gzip bomb": _gzip_bomb,
     "gzip bomb to a stream": _on(_streams, _gzip_bomb),
@@ -244,6 +264,10 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
     "tokens of true": _lies(completion_tokens=True),
     "tokens of NaN": _lies(completion_tokens=float("nan")),
     "tokens of Infinity": _lies(completion_tokens=float("inf")),
+    "tokens of 1e300": _lies(completion_tokens=1e300),
+    "prompt of NaN": _lies(prompt_tokens=float("nan")),
+    "cached of Infinity": _lies(prompt_tokens_details={"cached_tokens": float("inf")}),
+    "accepted below none": _times(predicted_n=4, draft_n=5, draft_n_accepted=-1),
     "tokens of 400 digits": _lies(completion_tokens=10**400),
     "negative prompt": _lies(prompt_tokens=-1),
     "prompt of 400 digits": _lies(prompt_tokens=10**400),
@@ -301,6 +325,7 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
     "WebSocket": _once(
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81"
     ),
+    "302 to itself": lambda asked: [_json({}, "302 Found", f"Location: {asked.path}")],
     "301": _redirect("301 Moved Permanently"),
     "302 to a POST": _on(_post, _redirect("302 Found")),
     "307 to a stream": _on(_streams, _redirect("307 Temporary Redirect")),

@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +34,11 @@ _HEADERS = {
 }
 _TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 _CHECK_S = 0.1
-_MOST_BYTES = 1 << 24
+# The longest, log-probabilities of the 20 likeliest at 4,000 tokens, have so many (llama-server).
+# Small objects take 27 times their bytes in Python and 111 bytes for each comma or bracket, wide
+# texts 9 times: with both limits no JSON takes more than 200 MB.
+LONGEST, _MOST_VALUES = 1 << 23, 1_000_000
+_MOST_BYTES = 1 << 22
 
 
 class NoAnswer(NixwulfError):
@@ -67,7 +74,9 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body; None of what is no JSON."""
+        """The body; None of what is no JSON, or has more values than an answer has."""
+        if sum(map(self.body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+            return None
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -89,7 +98,7 @@ class Incoming:
 
 def client(
     base_url: str,
-    socket: Path | None = None,
+    unix: Path | None = None,
     headers: Mapping[str, str] | None = None,
     *,
     proxies: bool = False,
@@ -100,14 +109,14 @@ def client(
     NixwulfError where it cannot be.
 
     Args:
-        socket: a Unix socket that leads to base_url.
+        unix: a socket that leads to base_url.
         proxies: whether by those of the environment; what is measured is reached by none.
     """
     import httpx
 
     verify = tls() if base_url.lower().startswith("https:") else False
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    uds = str(socket) if socket else None
+    uds = str(unix) if unix else None
     direct = httpx.AsyncHTTPTransport(verify=verify, trust_env=False, uds=uds, limits=limits)
     return httpx.AsyncClient(
         transport=None if proxies else direct,
@@ -126,11 +135,29 @@ def tls() -> ssl.SSLContext:
     try:
         return httpx.create_ssl_context()
     except OSError as error:
-        named = [f"{one} is {os.environ[one]!r}" for one in _TLS_VARIABLES if os.environ.get(one)]
+        given = {one: os.environ[one] for one in _TLS_VARIABLES if os.environ.get(one)}
+        gone = {one: path for one, path in given.items() if not Path(path).exists()} or given
         raise NixwulfError(
-            f"TLS cannot be loaded ({error.strerror or error}): {', '.join(named) or 'no variable'}"
-            " of the environment names a file for it; correct or unset it."
+            f"TLS cannot be loaded ({error.strerror or error}), for which the environment names "
+            f"{gone}; correct that, or run 'unset {' '.join(gone)}' and the same command again."
         ) from None
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that waits for no look-up of a name once it is closed: DNS may take half a minute."""
+
+    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
+        found: Future[Any] = Future()
+
+        def look() -> None:
+            try:
+                found.set_result(socket.getaddrinfo(host, port, **how))
+            except Exception as error:  # whatever it is, who waits gets it
+                found.set_exception(error)
+
+        found.set_running_or_notify_cancel()  # so it takes an answer that nobody waits for
+        threading.Thread(target=look, daemon=True).start()
+        return await asyncio.wrap_future(found)
 
 
 @asynccontextmanager
@@ -207,6 +234,7 @@ def fetch(
             asking.cancel()
 
     try:
-        return asyncio.run(in_time())
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            return runner.run(in_time())
     except TimeoutError:
         raise NoAnswer(f"nothing whole in {seconds:.3g} s") from None

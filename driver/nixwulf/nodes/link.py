@@ -80,14 +80,7 @@ class Bandwidth:
 def round_trips(
     source: Connection, address: str, *, count: int = _COUNT, system: str = "Linux"
 ) -> RoundTrips | None:
-    """Round trips of packets of 64 bytes.
-
-    Args:
-        system: of the source, 'Linux' or 'Darwin'.
-
-    Returns:
-        None when no packet came back.
-    """
+    """Round trips of packets of 64 bytes from a 'Linux' or a 'Darwin'; None when none came back."""
     argv = ping_arguments(address, count, _SIZE, system)
     done = source.run(argv, timeout_s=count * _PAUSE_MACOS_S + 20)
     try:
@@ -98,12 +91,7 @@ def round_trips(
 
 
 def ping_arguments(address: str, count: int, size: int, system: str) -> list[str]:
-    """A ping as fast as a user may.
-
-    Args:
-        size: bytes of each, with its ICMP header.
-        system: 'Linux' or 'Darwin'.
-    """
+    """A ping as fast as a user may; size: bytes of each, with its ICMP header."""
     pace = ["-i", str(_PAUSE_S), "-W", "1"]
     if system == macos.SYSTEM:
         pace = ["-i", str(_PAUSE_MACOS_S), "-W", "1000"]

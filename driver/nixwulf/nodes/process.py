@@ -241,7 +241,7 @@ class OwnedProcess:
         """Keep what comes: up to a limit all of it, then the end; its lines get times."""
         kept = left_out = 0
         held = end = b""
-        with file, pipe:
+        with pipe, file:
             for part in iter(lambda: pipe.readline(_END_BYTES), b""):
                 output, mark, status = (held + part).rpartition(self._mark)
                 held = b""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -19,7 +20,7 @@ from nixwulf.llm import PlacedModel
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.results.publish.secrets import HIDDEN, is_secret, named_secrets
+from nixwulf.results.publish.secrets import HIDDEN, is_secret, named_secrets, pattern
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 
 _TAIL_LINES = 20
@@ -48,15 +49,10 @@ class Findings:
 
 
 def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> Record:
-    """The sealed record of a run that has ended.
-
-    Args:
-        run: the case on its nodes, with the processes that it started.
-        repetition: of the case, from 1.
-    """
+    """The sealed record of a run that has ended; the first repetition is 1."""
     secrets = passthrough.secrets(run.case.parameters)
     secrets = secrets.union(*(named_secrets(p.argv, p.environment) for p in run.owned))
-    long = sorted((one for one in secrets if len(one) >= _SHORTEST_SECRET), key=len, reverse=True)
+    long = pattern(one for one in secrets if len(one) >= _SHORTEST_SECRET)
     _hide_in_files(run.raw, long)
     tails = log_tails(run) if found.outcome != "ok" else {}
     document: dict[str, Any] = {
@@ -96,15 +92,13 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
     for key in ("failure", "fabric", "engine", "model", "warnings", "gates", "waived"):
         if not document[key]:
             del document[key]
-    return sealed(_hidden(document, long) if long else document)
+    return sealed(_hidden(document, long))
 
 
-def _hidden(value: Any, secrets: Sequence[str]) -> Any:
+def _hidden(value: Any, secrets: re.Pattern[str]) -> Any:
     """A document without secrets in any of its texts: a log may repeat them."""
     if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, HIDDEN)
-        return value
+        return secrets.sub(HIDDEN, value)
     if isinstance(value, list):
         return [_hidden(one, secrets) for one in value]
     if isinstance(value, dict):
@@ -112,25 +106,18 @@ def _hidden(value: Any, secrets: Sequence[str]) -> Any:
     return value
 
 
-def _hide_in_files(folder: Path, secrets: Sequence[str]) -> None:
+def _hide_in_files(folder: Path, secrets: re.Pattern[str]) -> None:
     """Take secrets out of the outputs of a run's programs, which are kept beside its record."""
-    for path in folder.glob("*") if secrets else ():
-        before = after = path.read_bytes()
-        for secret in secrets:
-            after = after.replace(secret.encode(), HIDDEN.encode())
-        if after != before:
-            path.write_bytes(after)
+    for path in folder.glob("*"):
+        before = path.read_bytes().decode("utf-8", "surrogateescape")
+        if (after := secrets.sub(HIDDEN, before)) != before:
+            path.write_bytes(after.encode("utf-8", "surrogateescape"))
 
 
 def bare_record(
     run: Run, found: Findings, repetition: int, started: datetime, reason: str
 ) -> Record:
-    """What can always be recorded of a run: that it failed, and why there is no more.
-
-    Args:
-        found: what its phases found, of which only their seconds are kept.
-        repetition: of the case, from 1.
-    """
+    """What can always be recorded: that it failed, the seconds of its phases, and the reason."""
     bare = replace(run, owned=[], facts={}, engine_facts={}, warnings=[])
     words = reason[:_TAIL_BYTES].encode("ascii", "backslashreplace").decode()
     failure = {"phase": found.failure.get("phase", "teardown"), "reason": words}

@@ -225,16 +225,9 @@ def run_one(
     repetition: int,
     observer: Callable[[str], None],
 ) -> Record:
-    """Do one run of a plan on connected nodes.
+    """The sealed record of one run of a plan on connected nodes; the first repetition is 0.
 
-    Args:
-        plan: gives the cluster, the models, the limits and the waived gates.
-        folder: the run folder; raw outputs that an unfinished run left there are removed.
-        repetition: its index, from 0.
-        observer: called with the name of each phase as it starts.
-
-    Returns:
-        The sealed record, whatever the outcome.
+    Raw outputs that an unfinished run left are removed. observer hears the name of each phase.
     """
     deadline = time.monotonic() + plan.sweep.limits.wall_s
     names = [node.name for node in case.nodes_of(plan.cluster)]
@@ -259,11 +252,15 @@ def run_one(
         return connected.models.bring(run, plan.sweep.model(model), connected.nodes)
 
     run.bring_model = bring
-    return run_case(
-        run,
-        lambda: bring(case.model or ""),
-        repetition,
-        ReferenceFolder(folder / "references", long_prompts=plan.sweep.long_prompts),
-        lambda: up.shaping(fabric) if up and fabric else None,
-        observer,
-    )
+    before = os.umask(0o077)  # until a run has ended its raw outputs may hold a secret
+    try:
+        return run_case(
+            run,
+            lambda: bring(case.model or ""),
+            repetition,
+            ReferenceFolder(folder / "references", long_prompts=plan.sweep.long_prompts),
+            lambda: up.shaping(fabric) if up and fabric else None,
+            observer,
+        )
+    finally:
+        os.umask(before)

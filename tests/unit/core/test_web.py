@@ -1,6 +1,7 @@
 """HTTP is asked in one place, where whole answers have bounds; Ctrl-C ends what waits for one."""
 
 import ast
+import json
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 import nixwulf
 from hostile_endpoint import misbehaving
 from nixwulf.core import web
+from nixwulf.core.errors import NixwulfError
+from nixwulf.ops.models.hub import look
 
 PACKAGE = Path(nixwulf.__file__).parent
 CLIENTS = ("aiohttp", "http.client", "httpx", "requests", "urllib.request", "urllib3")
@@ -91,6 +94,84 @@ def test_an_answer_has_seconds_as_a_whole(serve, name):
     with pytest.raises(web.NoAnswer):
         web.fetch(web.client(serve(name)), "GET", "/v1/models", 1.0, 1 << 20)
     assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSLKEYLOGFILE"])
+def test_a_variable_of_tls_that_names_no_file_is_told_where_there_is_tls(monkeypatch, name):
+    monkeypatch.setenv(name, "/nowhere/pem")
+    with pytest.raises(NixwulfError, match=f"'{name}': '/nowhere/pem'.*'unset {name}'"):
+        web.client("https://127.0.0.1:9")
+    with pytest.raises(web.NoAnswer):
+        web.fetch(web.client("http://127.0.0.1:9"), "GET", "/", 5.0)
+    with pytest.raises(NixwulfError, match=name):
+        look("org/name", None)
+
+
+# A resolver of its own mount and network namespaces, which has the question and never answers.
+LOOKING_UP = r"""
+ip link set lo up
+echo nameserver 127.0.0.9 >"$2/resolv.conf" && mount --bind "$2/resolv.conf" /etc/resolv.conf
+exec "$1" -c '
+import socket, time
+from nixwulf.core import web
+resolver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+resolver.bind(("127.0.0.9", 53))
+begin = time.monotonic()
+try:
+    web.fetch(web.client("http://meter.example"), "GET", "/", 1.0)
+except web.NoAnswer:
+    resolver.settimeout(0)
+    print(len(resolver.recv(512)) > 0, time.monotonic() - begin)
+'
+"""
+
+
+def test_the_look_up_of_a_name_is_within_the_seconds(tmp_path):
+    isolated = ["unshare", "--map-root-user", "--mount", "--net"]
+    if subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces here")
+    command = [*isolated, "bash", "-c", LOOKING_UP, "-", sys.executable, str(tmp_path)]
+    begin = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    asked, seconds = done.stdout.split() or (done.stderr, "99")
+    assert asked == "True"
+    assert float(seconds) < 3  # glibc asks for 10 s
+    assert time.monotonic() - begin < 9
+
+
+HOSTILE_JSON = {
+    "small objects": (b'{"a":0},', 100),
+    "lists": (b"[[]],", 100),
+    "texts": ('"\u00e91",'.encode(), 100),
+    "wide text": ('"\U0001f600'.encode() + b"a" * 8_000_000 + b'",', 1),
+}
+READING = """
+import re, sys
+from pathlib import Path
+from nixwulf.core import web
+part, count = sys.stdin.buffer.read(), int(sys.argv[1])
+body = b"[" + part * min(count * 10**6, (web.LONGEST - 9) // len(part)) + b"0]"
+assert len(body) <= web.LONGEST
+web.Reply(200, body, {}).json
+# Its own: getrusage counts what its parent had.
+print(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10)
+"""
+
+
+@pytest.mark.parametrize("kind", HOSTILE_JSON)
+def test_no_json_of_the_longest_answer_takes_much_memory(kind):
+    part, count = HOSTILE_JSON[kind]
+    command = [sys.executable, "-c", READING, str(count)]
+    done = subprocess.run(command, input=part, capture_output=True, timeout=60, check=True)
+    assert int(done.stdout) < 200  # MiB
+
+
+def test_log_probabilities_of_4_000_tokens_are_read():
+    one = {"id": 12345, "token": " the", "bytes": [32, 116, 104, 101], "logprob": -1.2345678}
+    document = {"content": [one | {"top_logprobs": [one] * 20}] * 4000}
+    body = json.dumps(document, separators=(",", ":")).encode()
+    assert len(body) < web.LONGEST
+    assert web.Reply(200, body, {}).json == document
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """What a node or its ssh says is a sentence, whatever it is."""
 
+from ipaddress import IPv4Interface
+from types import SimpleNamespace
+
 import pytest
 
 from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.ssh import mismatch
+from nixwulf.ops.deploy.machine import gather_machines
+from nixwulf.ops.survey import machines
+from nixwulf.ops.survey.reach import WireEnd, try_pairs
 
 NODE = Node("n1", "lab", "me@fw1")
 
@@ -15,6 +21,18 @@ def test_a_number_that_no_machine_has_is_a_sentence():
         check_numbers(NODE.name, f"/proc/meminfo:MemTotal: {'9' * 5000} kB\n")
     text = f"counter:{2**64}\n"
     assert check_numbers(NODE.name, text) == text
+
+
+def test_neither_a_survey_nor_a_deploy_believes_such_a_number(monkeypatch):
+    end = WireEnd("n1", "enp1s0", IPv4Interface("10.0.0.1/24"), 1500)
+    answer = f"== memory\nMemTotal: {'9' * 5000} kB\nenp1s0 10.0.0.2 {'9' * 5000}\n"
+    node = SimpleNamespace(node=NODE, script=lambda *_, **__: answer)
+    monkeypatch.setattr(machines, "open_all", lambda _: {})
+    assert "5000 digits" in gather_machines([node])["n1"].message
+    with pytest.raises(NixwulfError, match="5000 digits"):
+        machines.survey([node])
+    with pytest.raises(NixwulfError, match="5000 digits"):
+        try_pairs([(end, end)], {"n1": node})
 
 
 def test_a_changed_host_key_is_one_sentence_with_the_command():

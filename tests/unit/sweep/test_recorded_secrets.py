@@ -1,12 +1,15 @@
 """No secret of a run's programs is in its record, in what is kept beside it, or in its report."""
 
+import json
+from base64 import b64encode, encodebytes, urlsafe_b64encode
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 import pytest
 
 from launch_plan import planned
 from nixwulf.report import summary_of, write
-from nixwulf.results.publish.secrets import named_secrets
+from nixwulf.results.publish.secrets import named_secrets, pattern
 from nixwulf.results.record import save
 from nixwulf.sweep.recording import Findings, record_of
 
@@ -58,6 +61,44 @@ def test_a_secret_is_in_no_record_no_output_and_no_report(ended, tmp_path, argv,
     (command,) = record["commands"]
     assert command["argv"][0] == argv[0]
     assert command.get("environment", {}).get("RAY_AUTH_MODE") in (None, "token")
+
+
+KEY = "sk-ab+/cd?ef~9f>>>x"
+WHOLE = {
+    "plain": KEY,
+    "JSON": json.dumps(KEY).replace("/", "\\/"),
+    "escapes of JSON": "".join(f"\\u{ord(one):04X}" for one in KEY),
+    "percent": quote(KEY, safe=""),
+    "percent, small": quote(KEY, safe="").lower(),
+    "all in percent": "".join(f"%{one:02x}" for one in KEY.encode()),
+    "percent twice": quote(quote(KEY, safe="")),
+    "hexadecimal": KEY.encode().hex().upper(),
+    "characters of HTML": "".join(f"&#{ord(one)};" for one in KEY),
+    "base64": b64encode(KEY.encode()).decode(),
+    "base64 of a URL": urlsafe_b64encode(KEY.encode()).decode().rstrip("="),
+    "base64 after a name": b64encode(f"Bearer {KEY}".encode()).decode(),
+    "base64 of a login": b64encode(f"me:{KEY}".encode()).decode(),
+    "base64 in the middle": b64encode(f"user:{KEY}:tail".encode()).decode(),
+    "base64 in percent": quote(b64encode(KEY.encode()).decode(), safe=""),
+    "base64 in lines": encodebytes(("x" * 50 + KEY).encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("form", WHOLE)
+def test_a_secret_is_found_as_programs_write_it(form):
+    """Of base64 at most the characters that it shares with its neighbours stay."""
+    before, _, after = pattern([KEY]).sub("\0", WHOLE[form]).partition("\0")
+    assert pattern([KEY]).search(WHOLE[form])
+    known = b64encode(KEY.encode()).decode()
+    for rest in (before, after):
+        assert not any(KEY[at : at + 5] in rest for at in range(len(KEY) - 4))
+        assert not any(known[at : at + 5] in rest for at in range(len(known) - 4))
+
+
+def test_other_texts_stay_as_they_are():
+    text = "sk-ab sk-cd?ef c2stYWIr %73%6b " + "\\" * 5000
+    assert pattern([KEY]).sub("", text) == text
+    assert pattern([]).sub("", text) == text
 
 
 def test_numbers_of_tokens_and_a_secrets_place_are_none():

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, each, open_all
@@ -114,7 +115,8 @@ def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | Ni
 
     def attempt(connection: Connection) -> Machine | NixwulfError:
         try:
-            return parse_machine(connection.script(asked, timeout_s=30))
+            text = connection.script(asked, timeout_s=30)
+            return parse_machine(check_numbers(connection.node.name, text))
         except NixwulfError as error:
             return error
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
-from nixwulf.core import names
+from nixwulf.core import names, web
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import inside, parse_json, read_text
 
@@ -288,7 +288,7 @@ def _answer(url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
     """The answer at the end of redirections, of which no body is read."""
     import httpx
 
-    with httpx.Client(timeout=_TIMEOUT_S) as client, ExitStack() as stack:
+    with httpx.Client(timeout=_TIMEOUT_S, verify=web.tls()) as client, ExitStack() as stack:
         request: httpx.Request | None = client.build_request("GET", url, headers=headers)
         for _ in range(_MOST_REDIRECTS):
             if request is None:

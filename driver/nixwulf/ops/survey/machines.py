@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import GateError, InputError
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes import hardware, interfaces, macos
@@ -52,7 +53,10 @@ def survey(connections: Sequence[Connection]) -> list[Surveyed]:
         raise GateError(" ".join(failures))
     asked = script()
     texts = each(lambda one: one.script(asked, timeout_s=_LIMIT_S), connections)
-    return [parse(one.node, text) for one, text in zip(connections, texts, strict=True)]
+    return [
+        parse(one.node, check_numbers(one.node.name, text))
+        for one, text in zip(connections, texts, strict=True)
+    ]
 
 
 def script() -> str:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nixwulf.core.bounded import check_numbers
 from nixwulf.nodes.ssh import Connection, each
 
 # IPv4's and ICMP's headers, bytes.
@@ -155,7 +156,8 @@ def try_pairs(pairs: Sequence[Pair], connections: Mapping[str, Connection]) -> R
                 str(min(source.mtu, target.mtu)),
             )
         ]
-        return parse(connections[node].script(_SCRIPT, *words, timeout_s=_LIMIT_S), probes[node])
+        text = connections[node].script(_SCRIPT, *words, timeout_s=_LIMIT_S)
+        return parse(check_numbers(node, text), probes[node])
 
     found = Reach()
     for answer in each(ask, probes):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Mapping
@@ -27,8 +26,6 @@ GREEDY = "The quick brown fox jumps over the lazy dog."
 _BASE_URL = "http://head"
 # Tokens of a slot beyond prompt and generation: what a server adds to a short prompt by itself.
 _MARGIN = 128
-# The longest answers, log-probabilities of a long text, have some 10 MB.
-_MOST_BYTES = 64 * 2**20
 _MOST_WORDS = 300
 _HEALTH_S = 5.0
 _LEAST_S = 0.1
@@ -54,11 +51,7 @@ def demand(case: Case) -> Demand:
 
 
 def context(parameters: Mapping[str, Any]) -> int:
-    """Tokens that a server keeps of one request, or of one session when its last turn has ended.
-
-    Args:
-        parameters: of a benchmark that sends requests.
-    """
+    """Tokens that a server keeps of one request, or of one session when its last turn has ended."""
     once = sum(parameters.get(key, 0) for key in ("n_prompt", "depth", "system"))
     turns = parameters.get("turns", 1)
     each = parameters.get("message", 0) + parameters.get("n_gen", 0) + _MARGIN
@@ -122,12 +115,12 @@ class Endpoint:
         def ask() -> None:
             try:
                 client = self.async_client()
-                reply = web.fetch(client, method, path, seconds, _MOST_BYTES, json=request)
-                if reply.ok:
-                    answers.append(json.loads(reply.body))
+                reply = web.fetch(client, method, path, seconds, web.LONGEST, json=request)
+                if reply.ok and (found := reply.json) is not None:
+                    answers.append(found)
                 else:
                     words = " ".join(reply.body[:_MOST_WORDS].decode(errors="replace").split())
-                    refusals.append(reply.status)
+                    refusals.extend([] if reply.ok else [reply.status])
                     errors.append(f"{reply.status} {words}".rstrip())
             except Exception as error:  # whatever came: nobody else hears of it in this thread
                 errors.append(str(error).rstrip(".") or type(error).__name__)

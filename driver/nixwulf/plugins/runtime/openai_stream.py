@@ -26,6 +26,7 @@ _DONE = "[DONE]"
 _IGNORED = (":", "event:", "id:", "retry:")
 # Where chat servers put text: vLLM and llama-server have more than one name for thoughts.
 MESSAGE_TEXTS = ("content", "reasoning_content", "reasoning")
+_NO_EVENT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 _QUOTED = 200
 _LINE_LIMIT = 1 << 20
 # An error, comments of hours, and what an event has beside its token: llama-server's 0.3 kB, those
@@ -53,11 +54,7 @@ class Refused(StreamError):
     """An endpoint that answered a request with an HTTP status other than 200."""
 
     def __init__(self, status: int, path: str, body: str) -> None:
-        """Keep the status beside the sentence.
-
-        Args:
-            path: of the request's URL.
-        """
+        """Keep the status beside the sentence."""
         super().__init__(f"The endpoint answered {status} to POST {path}: {_message(body)}.")
         self.status = status
 
@@ -137,12 +134,7 @@ def body(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> dict[s
 
 
 def unstreamed(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> dict[str, Any]:
-    """A greedy request for an answer as a whole.
-
-    Args:
-        prompt: the text; a chat's messages, of which a text is the first.
-        n_gen: tokens of the answer at most.
-    """
+    """A greedy request for a whole answer of n_gen tokens; a chat's first message may be a text."""
     chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return {
         "model": model,
@@ -156,10 +148,7 @@ def unstreamed(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> 
 async def ask(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any], on_event: Callable[[], None]
 ) -> Answer:
-    """Send a request and read its stream to the end.
-
-    Args:
-        on_event: called whenever something comes.
+    """Send a request and read its stream to the end; on_event is called when something comes.
 
     Raises:
         Refused: the endpoint answered with another status than 200.
@@ -191,11 +180,7 @@ async def ask(
 async def count_prompt(
     client: httpx.AsyncClient, path: str, request: Mapping[str, Any]
 ) -> int | None:
-    """The tokens of a request's prompt by the usage of an unstreamed answer; None without one.
-
-    Raises:
-        StreamError: its counts are impossible.
-    """
+    """The tokens of a prompt by the usage of an unstreamed answer; raises for impossible ones."""
     whole = {key: value for key, value in request.items() if not key.startswith("stream")}
     try:
         response = await web.receive(client, "POST", path, json=whole)
@@ -208,11 +193,7 @@ async def count_prompt(
 
 
 async def count_text(client: httpx.AsyncClient, model: str, text: str) -> int | None:
-    """The tokens of a text by the server's tokenizer; None where it does not offer it.
-
-    Args:
-        text: without a beginning or a template.
-    """
+    """The tokens of a bare text by the server's tokenizer; None where it does not offer it."""
     # The text's name is that of vLLM, then of llama-server.
     request = {"model": model, "prompt": text, "content": text, "add_special": False}
     try:
@@ -326,14 +307,7 @@ class StreamReader:
             if field != "data":
                 raise ValueError
             self._take(event, moment)
-        except (
-            ValueError,
-            TypeError,
-            LookupError,
-            AttributeError,
-            ArithmeticError,
-            RecursionError,
-        ):
+        except _NO_EVENT:
             raise StreamError(
                 f"The endpoint streamed what is no event of {self._path}: {line[:_QUOTED]!r}."
             ) from None

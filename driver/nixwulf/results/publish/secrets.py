@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 SECRET_NAME = re.compile(
@@ -23,6 +25,26 @@ def is_secret(name: str, value: str) -> bool:
     if not value or value.startswith("$") or not SECRET_NAME.search(name):
         return False
     return not (name.lower().endswith("s") and re.fullmatch(r"[0-9.,]+", value))
+
+
+def pattern(secrets: Iterable[str]) -> re.Pattern[str]:
+    """What finds secrets in a text, as they are and as programs write them: in base64, also
+    within a longer text, in hexadecimal, in percent form and in the escapes of JSON.
+    """
+    forms = []
+    for secret in sorted(secrets, key=len, reverse=True):
+        data, each = secret.encode("utf-8", "surrogateescape"), ""
+        for one in secret:
+            percent = "".join(f"%(?:25)?{byte:02x}" for byte in os.fsencode(one))
+            codes = rf"{percent}|\\{{1,4}}u{ord(one):04x}|&#(?:x0*{ord(one):x}|{ord(one)});"
+            each += rf"(?:\\{{0,4}}{re.escape(one)}|(?i:{codes}))"
+        forms += [each, f"(?i:{data.hex()})"]
+        for shift in range(3):  # bytes before it; of three four characters are made
+            code = b64encode(bytes(shift) + data).decode()
+            code = code[-(-8 * shift // 6) : 8 * (shift + len(data)) // 6]
+            other = {"+": "(?:[+-]|%2[Bb])", "/": r"(?:\\?/|_|%2[Ff])"}
+            forms.append("".join(other.get(one, one) + r"(?:\\[rn]|\s){0,4}" for one in code))
+    return re.compile("|".join(forms) or "(?!)")
 
 
 def named_secrets(argv: Sequence[str], environment: Mapping[str, str]) -> set[str]:

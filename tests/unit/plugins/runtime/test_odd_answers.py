@@ -66,7 +66,7 @@ def test_an_answer_that_cannot_be_read_is_a_failure_without_a_traceback(endpoint
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 No"])
 def test_an_answer_without_an_end_is_not_kept(endpoint, monkeypatch, status):
-    monkeypatch.setattr("nixwulf.plugins.runtime.openai._MOST_BYTES", 4 << 20)
+    monkeypatch.setattr("nixwulf.core.web.LONGEST", 4 << 20)
     reached, server = endpoint
     server.first, server.flood = HEAD % status, b" " * 65536
     tracemalloc.start()
