@@ -102,7 +102,7 @@ def tools(tmp_path_factory):
     for name in listed.stdout.splitlines():
         copy = folder / "source" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / name, copy)
+        shutil.copy(CHECKOUT / name, copy, follow_symlinks=False)
     return folder
 
 

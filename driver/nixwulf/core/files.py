@@ -186,14 +186,13 @@ def _require_shallow(document: Any, path: Path | str, *, numbers: bool = True) -
     """
     level: list[Any] = [[document]]
     for _ in range(_MOST_LEVELS):
-        branches = (one.values() if isinstance(one, dict) else one for one in level)
-        inner = list(chain.from_iterable(branches))
+        inner = [*chain.from_iterable(one.values() if type(one) is dict else one for one in level)]
         for value in inner if numbers else ():
             if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
                 raise InputError(f"{path}: a number of more than 64 bits.")
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"{path}: {value} is no finite number.")
-        level = [value for value in inner if isinstance(value, _BRANCHES)]
+        level = [value for value in inner if type(value) in _BRANCHES]
         if not level:
             return
     raise InputError(f"{path}: nested deeper than {_MOST_LEVELS} levels.")

@@ -38,6 +38,7 @@ DRAWN_APART = frozenset({*OWNER, *PLACE, "platform", "engine", "engine_version",
 WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation")
 """The conditions that make up the amount of work: no chart mixes two of these."""
 _ONE_NAME = {"n_depth": "depth"}
+_IN_ORDER = json.JSONEncoder(sort_keys=True)
 
 
 @dataclass(frozen=True, order=True)
@@ -98,7 +99,7 @@ def one_name(*documents: Mapping[str, Any]) -> dict[str, Any]:
 
 def canonical(values: Mapping[str, Any]) -> str:
     """A dictionary as one comparable text; empty for an empty one."""
-    return json.dumps(values, sort_keys=True) if values else ""
+    return _IN_ORDER.encode(values) if values else ""
 
 
 class Setting(NamedTuple):

@@ -12,6 +12,7 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import platform_names
 from nixwulf.plugins.engines import all_engines
+from nixwulf.results.publish import words
 
 TOOL = Path("tools/publish_numbers.py")
 TABLE = Path("results/published/numbers.csv")
@@ -19,14 +20,15 @@ RECORDS = Path("results/published/records")
 REMAKE = f"run '.venv/bin/python {TOOL}' and commit what it writes"
 
 
-def _tool():
-    spec = importlib.util.spec_from_file_location("publish_numbers", TOOL)
+def _tool(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-publish = _tool()
+publish = _tool(TOOL)
+public_words = _tool(Path("tools/public_words.py"))
 ROWS = publish.read_table(TABLE)
 MADE = publish.records(ROWS)
 
@@ -253,3 +255,17 @@ def test_a_price_is_that_of_all_nodes_of_a_cluster():
 def test_the_files_are_small_enough_to_read():
     assert max(path.stat().st_size for path in RECORDS.iterdir()) < 20_000
     assert all(json.loads(path.read_text())["kind"] == "published" for path in RECORDS.iterdir())
+
+
+def test_public_words_are_those_of_this_project_and_of_no_person():
+    listed = words.public_words()
+    assert 5_000 < len(listed) < 10_000
+    assert not listed & public_words.PERSONS
+    read = {
+        part
+        for text in public_words.texts()
+        for word in words.WORD.findall(text)
+        for part in words.parts(word)
+    }
+    # Texts change with every commit; tools/public_words.py brings the file up to date.
+    assert len(listed - read) < len(listed) / 50

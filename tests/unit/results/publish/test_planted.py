@@ -15,7 +15,6 @@ from nixwulf.cli.main import cli
 from nixwulf.core.files import read_toml
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
-from nixwulf.results.publish import words
 from nixwulf.results.publish.folder import publication
 from nixwulf.results.publish.identifiers import closed_words
 from nixwulf.results.publish.patterns import FAMILIES, PATTERNS, ipv6_spans
@@ -26,11 +25,7 @@ from record_factory import case, ok, plan
 ROOT = Path(__file__).parents[4]
 sys.path.insert(0, str(ROOT / "tests/campaign"))
 
-sys.path.insert(0, str(ROOT / "tools"))
-
 import planted  # noqa: E402
-
-import public_words  # noqa: E402
 
 PLUGINS = (*engines.all_engines(), *benchmarks.all_benchmarks())
 CLOSED = closed_words(PLUGINS)
@@ -116,21 +111,6 @@ def test_a_published_run_has_its_numbers_names_and_flags_and_is_valid(tmp_path, 
 
 def _shown(address):
     return address[0] if address[0].startswith(("127.", "0.")) else "[address]"
-
-
-@pytest.mark.repository
-def test_public_words_are_those_of_this_project_and_of_no_person():
-    listed = words.public_words()
-    assert 5_000 < len(listed) < 10_000
-    assert not listed & public_words.PERSONS
-    read = {
-        part
-        for text in public_words.texts()
-        for word in words.WORD.findall(text)
-        for part in words.parts(word)
-    }
-    # Texts change with every commit; tools/public_words.py brings the file up to date.
-    assert len(listed - read) < len(listed) / 50
 
 
 def test_homes_of_the_desk_and_of_nodes_are_taken_out_wherever_they_are():
