@@ -49,6 +49,7 @@ def test_where_no_name_begins_so_the_shell_completes_files():
     assert completed("bench", "--cluster", "./mi") == [("./mi", "file")]
 
 
+@pytest.mark.repository
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_program_prints_the_script_of_a_shell(shell):
     program = Path(sys.executable).with_name("nixwulf")

@@ -126,6 +126,7 @@ except web.NoAnswer:
 """
 
 
+@pytest.mark.repository
 def test_the_look_up_of_a_name_is_within_the_seconds(tmp_path):
     isolated = ["unshare", "--map-root-user", "--mount", "--net"]
     if subprocess.run([*isolated, "true"], capture_output=True, check=False).returncode:

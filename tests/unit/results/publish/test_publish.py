@@ -118,7 +118,7 @@ def command(*arguments):
         (f"peer 12D3KooW{'aB3' * 14}xy left", "peer [serial] left"),
         ("n_tokens = 2048, 31.25 tok/s, tokens: 1024,", None),
         ("Authorization: Bearer abc.def-ghi_jkl", "Authorization: Bearer [key]"),
-        ("http://me:pa55@proxy/", "http://[key]@proxy/"),
+        ("http://me:pa55@proxy/", "http://[key]@[host]/"),
         ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBogus", "ssh-ed25519 [key]"),
         (f"{STORE}-llama-cpp-1.2.3.4/bin/llama-bench", None),
         (f"{STORE}-nixos-system-spark9-26.05/init", f"{STORE}-nixos-system-[host]-26.05/init"),
@@ -465,6 +465,7 @@ def test_words_that_are_in_no_text_of_ours_are_shown_with_where_they_stand(tmp_p
     assert list(found) == ["acme", "zurbaran3"]
 
 
+@pytest.mark.repository
 def test_on_a_terminal_the_words_that_are_named_are_taken_out(tmp_path, run_folder):
     name = named_acme(run_folder)
     theirs, ours = os.openpty()
