@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -100,6 +101,8 @@ def test_an_interrupted_sweep_keeps_its_records_and_resumes_only_what_is_missing
     assert {name: after[name] for name in kept} == kept
     assert f"Report: {folder / 'report.html'}" in output
     assert {json.loads(text)["outcome"] for text in after.values()} == {"ok"}
+    raw = [path for path in (folder / "raw").rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in raw} == {0o600}
 
     again = time.monotonic()
     code, _, errors = finish("--resume", folder)

@@ -182,6 +182,13 @@ def _late(_asked: Asked) -> Pieces:
     yield 600.0
 
 
+def _figures(_asked: Asked) -> Pieces:
+    """Events without end, each with a figure that none had before."""
+    yield _SSE
+    for event in itertools.count():
+        yield _event({"timings": {f"t{event}_{n}": n for n in range(1000)}, "choices": []})
+
+
 def _redirect(status: str) -> Any:
     return _once(_json({}, status, "Location: http://127.0.0.2:9/v1/models"))
 
@@ -233,6 +240,7 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
         _streams, _ever(b'data: {"a": [' + b"{}," * 300_000 + b"0]}\n\n", head=_SSE)
     ),
     "wide tokens": _on(_streams, _ever(_token("\U0001f600" + "a" * 12_000), head=_SSE)),
+    "new figures without end": _on(_streams, _figures),
     "model of 1 MB": _on(
         _streams, _sse(_event({"model": "m" * 1_000_000, "choices": [{"text": " a"}]}))
     ),

@@ -34,7 +34,10 @@ _PLANTED = """
 ## Private texts
 
 Of {planted:,} planted texts ({texts} texts in each free field of a record) `nixwulf publish` let
-{left} through. Known limit: a bare word that nothing gives as a name or secret.
+{left} through. What stays, being what records are for or unknowable: a bare word that nothing gives
+as a name or secret (`publish` shows those that are in no text of Nixwulf's); accounts at hosts of
+code and images, as github.com/NAME; three numbers of an address, as 10.7.33; an address as one
+decimal number that nothing calls one.
 """
 
 

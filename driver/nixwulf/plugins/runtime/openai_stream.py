@@ -32,6 +32,8 @@ _LINE_LIMIT = 1 << 20
 # An error, comments of hours, and what an event has beside its token: llama-server's 0.3 kB, those
 # of routers 2 kB.
 _ANSWER_BYTES, _TOKEN_BYTES = 1 << 20, 1 << 14
+# The longest tokens of vocabularies have 128 characters. llama-server gives 12 timings.
+_TOKEN_CHARACTERS, _TIMINGS = 1024, 64
 # A token of a thought's end may come in two chunks.
 _FEW = 16
 # Prompts of routers, in tokens.
@@ -273,6 +275,7 @@ class StreamReader:
         self._most = most
         self.came: list[float] = []
         self._texts: list[str] = []
+        self._characters = 0
         self._path = path
         self._rest = b""
         self._finish = ""
@@ -368,12 +371,18 @@ class StreamReader:
             if choice.get("text") or any(delta.get(name) for name in MESSAGE_TEXTS):
                 self.came.append(moment)
                 self._texts.append(str(choice.get("text") or delta.get("content") or ""))
+                self._characters += len(self._texts[-1])
             self._finish = str(choice.get("finish_reason") or self._finish)
         if usage := event.get("usage"):
             if not isinstance(usage.get("prompt_tokens_details") or {}, dict):
                 raise TypeError
             self._usage = dict(usage)
         self._timings = {**self._timings, **(event.get("timings") or {})}
+        if len(self._timings) > _TIMINGS:
+            raise _not_counted("timings", len(self._timings), f"at most {_TIMINGS} figures")
+        most = (self._most + _FEW) * _TOKEN_CHARACTERS
+        if self._characters > most:
+            raise _not_counted("characters of text", self._characters, f"at most {most:g}")
         if len(self.came) > self._most + _FEW:
             asked = f"at most {self._most:g}, as max_tokens asked for"
             raise _not_counted("chunks with text", len(self.came), asked)
