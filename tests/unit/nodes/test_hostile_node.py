@@ -18,6 +18,7 @@ NODE = Node("n1", "lab", "me@fw1")
 
 def test_a_number_that_no_machine_has_is_a_sentence():
     with pytest.raises(NixwulfError, match="'n1' gives a number of 5000 digits"):
+        # hand-made: no kernel prints such a number (form: proc_meminfo(5))
         check_numbers(NODE.name, f"/proc/meminfo:MemTotal: {'9' * 5000} kB\n")
     text = f"counter:{2**64}\n"
     assert check_numbers(NODE.name, text) == text
@@ -25,6 +26,7 @@ def test_a_number_that_no_machine_has_is_a_sentence():
 
 def test_neither_a_survey_nor_a_deploy_believes_such_a_number(monkeypatch):
     end = WireEnd("n1", "enp1s0", IPv4Interface("10.0.0.1/24"), 1500)
+    # hand-made: no kernel prints such a number (form: proc_meminfo(5))
     answer = f"== memory\nMemTotal: {'9' * 5000} kB\nenp1s0 10.0.0.2 {'9' * 5000}\n"
     node = SimpleNamespace(node=NODE, script=lambda *_, **__: answer)
     monkeypatch.setattr(machines, "open_all", lambda _: {})
