@@ -238,7 +238,8 @@ def test_a_session_has_what_the_server_kept_of_the_turn_before(run, cluster):
         for metric in record["metrics"]
         if metric["name"] == "cached_share"
     }
-    assert max(shares[1]) < 10 < min(shares[2])
+    # All conversations begin with the template's words, and with the same word by chance.
+    assert max(shares[1]) < 25 < min(shares[2])
 
 
 def test_a_server_that_drafts_is_shown_with_what_it_accepted(run, nodes, cluster, tmp_path):

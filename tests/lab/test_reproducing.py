@@ -70,13 +70,19 @@ def causes(found):
 
 
 def test_a_clean_repeat_is_measured_beside_the_earlier_run_and_blames_no_link(base, tmp_path):
-    found, text = repeat(base, tmp_path / "clean")
-    assert {"prompt", "decode"} <= found.keys()
-    for one in found.values():
-        assert one.measured > 0
-        assert one.interval.low <= one.ratio <= one.interval.high
-    assert not [cause for cause in causes(found) if "carried" in cause or "quota" in cause]
-    assert "tiny, 2 nodes, tensor, gbe5, decode" in text
+    blamed = []
+    # Other work on this machine can slow a short stream as much as a bad link does, but it passes.
+    for attempt in range(3):
+        found, text = repeat(base, tmp_path / f"clean{attempt}")
+        assert {"prompt", "decode"} <= found.keys()
+        for one in found.values():
+            assert one.measured > 0
+            assert one.interval.low <= one.ratio <= one.interval.high
+        assert "tiny, 2 nodes, tensor, gbe5, decode" in text
+        blamed = [cause for cause in causes(found) if "carried" in cause or "quota" in cause]
+        if not blamed:
+            break
+    assert not blamed
 
 
 def test_a_twentieth_of_the_rate_and_more_delay_are_named_with_the_command(base, tmp_path):
