@@ -30,7 +30,7 @@ kind = "ethernet"
 speed_gbps = 1
 mtu = 1500
 subnet = "10.91.0.0/24"
-shape = {{ rate_gbps = 0.04 }}
+shape = {{ rate_gbps = 0.02 }}
 [fabrics.cable]
 kind = "ethernet"
 speed_gbps = 10
@@ -149,11 +149,10 @@ def test_after_a_kill_only_what_is_missing_is_sent(nixwulf, nodes, source):
     script = "from nixwulf.cli.main import main; main()"
     push = ["models", "push", "big.gguf", "--cluster", str(source), "--engine", "vllm"]
     slowly = [sys.executable, "-c", script, *push, "--fabric", "slow"]
-    with subprocess.Popen(slowly, stderr=subprocess.PIPE, text=True) as killed:
-        seen = []
-        while not seen or not seen[-1].startswith("n3: "):
-            seen.append(killed.stderr.readline())
-            assert seen[-1], seen
+    # All of it takes 17 s there; some file systems count what was written only after a while.
+    with subprocess.Popen(slowly, stderr=subprocess.DEVNULL) as killed:
+        while not entries(nodes, "big.gguf")["n2"].get("present"):
+            assert killed.poll() is None
         os.kill(killed.pid, signal.SIGKILL)
     # The last node of the chain may have nothing on its disk yet.
     left = {name: SIZE - one.get("present", 0) for name, one in entries(nodes, "big.gguf").items()}

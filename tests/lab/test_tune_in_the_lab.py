@@ -149,7 +149,6 @@ def test_the_best_way_is_measured_and_can_be_served_measured_again_and_reported(
     *others, server = block(output, "until Ctrl-C:", "To ask it:")  # one node, or several
     (ask,) = map(on_a_free_port, block(output, "To ask it:", "At the end:"))
     (down,) = [line for line in output.splitlines() if line.startswith("At the end: ")]
-    two = next(one for one in found.records if one["case"]["nodes"] == 2)
     cluster = load_cluster("lab")
     try:
         assert typed_in(up).wait(timeout=60) == 0
@@ -158,16 +157,48 @@ def test_the_best_way_is_measured_and_can_be_served_measured_again_and_reported(
                 wait_for_workers(serving(fastest, cluster, fastest["case"]["nodes"]))
             with terminals([on_a_free_port(server)], tmp_path) as running:
                 assert answer(ask, running)["choices"][0]["text"]
-        way = serving(two, cluster, 2)
-        *workers, head = serve_commands(way, cluster, "lab").servers
-        assert len(workers) == 2
-        with terminals(workers, tmp_path):
-            wait_for_workers(way)
-            with terminals([on_a_free_port(head)], tmp_path) as running:
-                assert answer(ask, running)["choices"][0]["text"]
     finally:
         assert typed_in(down.removeprefix("At the end: ")).wait(timeout=30) == 0
     assert lab.labs() == []
+
+
+def measured_on_two(parallelism, concurrency, tmp_path):
+    """A record of serving with two nodes, measured now."""
+    sweep, folder = tmp_path / "two.yaml", tmp_path / "run"
+    parameters = {
+        "threads": [1], "concurrency": [concurrency], "requests": [2], "n_prompt": [16],
+        "n_gen": [8],
+    }  # fmt: skip
+    matrix = {
+        "benchmark": ["serve"],
+        "model": ["tiny"],
+        "nodes": [2],
+        "parallelism": [parallelism],
+        "parameters": parameters,
+    }
+    document = {"name": "two", "models": {"tiny": {"random": {}}}, "matrix": matrix, "samples": 1}
+    sweep.write_text(yaml.safe_dump(document))
+    done = CliRunner().invoke(cli, ["bench", str(sweep), "--out", str(folder)])
+    assert done.exit_code == 0, done.output
+    return records(folder)[0]  # the pipeline is measured over each fabric
+
+
+def test_two_nodes_of_one_pipeline_are_served_by_a_line_each(tmp_path, on_a_free_port):
+    cluster = load_cluster("lab")
+    way = serving(measured_on_two("pipeline", 1, tmp_path), cluster, 2)
+    lines = serve_commands(way, cluster, "lab")
+    *workers, head = lines.servers
+    assert len(workers) == 2
+    (up,), (down,) = lines.first, lines.last
+    try:
+        assert typed_in(up).wait(timeout=60) == 0
+        with terminals(workers, tmp_path):
+            wait_for_workers(way)
+            with terminals([on_a_free_port(head)], tmp_path) as running:
+                ask = on_a_free_port(lines.then[-1])
+                assert answer(ask, running)["choices"][0]["text"]
+    finally:
+        assert typed_in(down).wait(timeout=30) == 0
 
 
 def free_ports(count):
@@ -180,22 +211,7 @@ def free_ports(count):
 
 
 def test_replicas_are_served_by_a_line_each_and_answer_on_ports_of_their_own(tmp_path):
-    sweep, folder = tmp_path / "two.yaml", tmp_path / "run"
-    matrix = {
-        "benchmark": ["serve"],
-        "model": ["tiny"],
-        "nodes": [2],
-        "parallelism": ["replicas"],
-        "parameters": {
-            "threads": [1], "concurrency": [2], "requests": [2], "n_prompt": [16], "n_gen": [8],
-        },
-    }  # fmt: skip
-    document = {"name": "two", "models": {"tiny": {"random": {}}}, "matrix": matrix, "samples": 1}
-    sweep.write_text(yaml.safe_dump(document))
-    done = CliRunner().invoke(cli, ["bench", str(sweep), "--out", str(folder)])
-    assert done.exit_code == 0, done.output
-
-    (measured,) = records(folder)
+    measured = measured_on_two("replicas", 2, tmp_path)
     cluster = load_cluster("lab")
     lines = serve_commands(serving(measured, cluster, 2), cluster, "lab")
     ports = free_ports(2)
