@@ -96,7 +96,7 @@ def test_its_numbers_are_the_servers_own_of_the_same_requests(run, cluster, tmp_
     for name, theirs in server.items():
         pairs = zip(metrics[name]["samples"], theirs, strict=True)
         ratio = statistics.median(one / other for one, other in pairs)
-        assert ratio == pytest.approx(1, abs=0.03), f"{name} is {ratio:.3f} times the server's"
+        assert ratio == pytest.approx(1, abs=0.1), f"{name} is {ratio:.3f} times the server's"
     assert metrics["prompt"]["observed"]["llama_benchy"]
     (client,) = [c for c in record["commands"] if c["node"] == "driver"]
     assert client["returncode"] == 0

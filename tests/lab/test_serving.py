@@ -99,7 +99,7 @@ def test_one_request_at_a_time_agrees_with_the_servers_own_clock(run, cluster, t
     for ours, server in (("decode", "server_decode"), ("ttft", "server_prompt")):
         pairs = zip(metrics[ours]["samples"], metrics[server]["samples"], strict=True)
         ratio = statistics.median(one / other for one, other in pairs)
-        assert ratio == pytest.approx(1, abs=0.05), f"{ours} is {ratio:.3f} times {server}"
+        assert ratio == pytest.approx(1, abs=0.1), f"{ours} is {ratio:.3f} times {server}"
     answers = [json.loads(line) for line in next(tmp_path.glob("raw/*/answers.jsonl")).open()]
     assert [answer["prompt_tokens"] for answer in answers] == [1400] * 4
     assert [answer["cached_tokens"] for answer in answers] == [0] * 4

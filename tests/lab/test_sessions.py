@@ -88,4 +88,4 @@ def test_the_time_to_first_token_of_a_turn_is_that_of_the_server(run, cluster):
     record = run(plan_for(cluster))
     ours, servers = (samples_of(record, name) for name in ("ttft", "server_prompt"))
     pairs = [pair for turn in ours for pair in zip(ours[turn], servers[turn], strict=True)]
-    assert statistics.median(one / other for one, other in pairs) == pytest.approx(1, abs=0.05)
+    assert statistics.median(one / other for one, other in pairs) == pytest.approx(1, abs=0.15)
