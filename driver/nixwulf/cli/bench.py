@@ -70,7 +70,6 @@ def bench(
       nixwulf bench both --baseline toolbox=old --fail-below 0.95
     """
     from nixwulf.inventory.cluster import load_cluster
-    from nixwulf.plugins.meters import complaints
     from nixwulf.report import load
     from nixwulf.sweep.plan import make_plan, plan_to_resume
     from nixwulf.sweep.render import print_plan
@@ -93,8 +92,6 @@ def bench(
     if dry_run:
         click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
         return
-    for sentence in complaints(plan.cluster.nodes):
-        click.echo(sentence, err=True)
     beside = _show_while_building if builds(plan) else lambda _: load()
     mine = named is not None
     stopped = run(plan, folder, "bench", beside, new=resume is None, own_cluster=mine, **running)

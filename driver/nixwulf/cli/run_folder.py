@@ -43,21 +43,25 @@ def run(
         verb: the command, for how to go on.
         beside: is called while the nodes are brought up.
         new: whether the folder is that of a run that begins.
-        own_cluster: whether the user named the cluster file.
+        own_cluster: whether the user named the cluster file now; of a plan that was made here they
+            did.
 
     Raises:
         InputError: it takes what was not allowed.
         Exit: it was interrupted.
     """
+    from nixwulf.plugins.meters import complaints
     from nixwulf.sweep import consent
     from nixwulf.sweep.plan import resuming
     from nixwulf.sweep.progress import make_progress
     from nixwulf.sweep.session import record_path, run_plan
 
     allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
-    consent.require(plan, allowed, own_cluster=own_cluster)
-    for url in consent.in_clear(plan.cases):
-        click.echo(consent.warning(url), err=True)
+    own = own_cluster or consent.is_own(folder / "plan.json")
+    consent.require(plan, allowed, own_cluster=own)
+    in_clear = map(consent.warning, consent.in_clear(plan.cases))
+    for sentence in (*in_clear, *complaints(plan.cluster.nodes)):
+        click.echo(sentence, err=True)
     try:
         with own_folder(folder, plan if new else None), make_progress(quiet=quiet) as progress:
             return run_plan(plan, folder, progress, lambda: beside(progress), fetch=fetch)
@@ -83,12 +87,14 @@ def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
         InputError: the folder of a run that begins is not new, or another driver has it.
     """
     from nixwulf.results.folder_lock import only_driver
+    from nixwulf.sweep.consent import remember
     from nixwulf.sweep.plan import save_plan
 
     with only_driver(folder):
         if new is not None:
             check_new(folder)
             save_plan(new, folder / "plan.json")
+            remember(folder / "plan.json")
         yield
 
 

@@ -6,18 +6,24 @@ and where that is sent to, is the user's to allow.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import cache_dir
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.sweep.plan import Plan
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,8 @@ class Consent:
 def needed(plan: Plan, *, own_cluster: bool = True) -> Consent:
     """The variables that a plan's cases take, and the hosts outside of its cluster that it asks.
 
-    own_cluster: whether the user named the cluster file. The meters and relays of another one are
-    addresses of somebody else too.
+    own_cluster: whether the user named the cluster file. Of another one the nodes, meters and
+    relays are addresses of somebody else too.
     """
     cases = [case.parameters for case in plan.cases]
     secrets = {
@@ -47,13 +53,38 @@ def needed(plan: Plan, *, own_cluster: bool = True) -> Consent:
         for name, value in passthrough.given_variables(parameters).items()
         if value is None
     }
-    urls = addresses(plan)
-    if not own_cluster:
-        nodes = plan.cluster.nodes
-        urls += [node.meter.url for node in nodes if node.meter]
-        urls += [node.power_switch.url for node in nodes if node.power_switch]
-    hosts = {host_of(url) for url in urls if url}
-    return Consent(frozenset(secrets), frozenset(hosts - _within(plan.cluster)))
+    hosts = {host_of(url) for url in addresses(plan)}
+    if own_cluster:
+        return Consent(frozenset(secrets), frozenset(hosts - _LOOPBACK - _within(plan.cluster)))
+    for node in plan.cluster.nodes:
+        hosts |= {host_of(one.url) for one in (node.meter, node.power_switch) if one and one.url}
+    if not plan.cluster.is_lab:
+        hosts |= _logins(plan.cluster)
+    return Consent(frozenset(secrets), frozenset(hosts - _LOOPBACK))
+
+
+def remember(plan_file: Path) -> None:
+    """Keep that a plan was made here, with a cluster that its user named."""
+    with suppress(OSError):
+        _plans().parent.mkdir(parents=True, exist_ok=True)
+        with _plans().open("a", encoding="ascii") as file:
+            file.write(f"{_digest(plan_file)}\n")
+
+
+def is_own(plan_file: Path) -> bool:
+    """Whether a plan was made here, and is as it was."""
+    try:
+        return _digest(plan_file) in _plans().read_text("ascii", "replace").split()
+    except OSError:
+        return False
+
+
+def _plans() -> Path:
+    return cache_dir() / "plans"
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def addresses(plan: Plan) -> list[str]:
@@ -83,7 +114,8 @@ def require(plan: Plan, allowed: Consent, *, own_cluster: bool = True) -> None:
     if not secrets and not hosts:
         return
     takes = [f"takes {name} from this environment" for name in sorted(secrets)]
-    takes += [f"asks {host!r}, which is not in the cluster" for host in sorted(hosts)]
+    where = "is not in the cluster" if own_cluster else "no cluster file that you named has"
+    takes += [f"asks {host!r}, which {where}" for host in sorted(hosts)]
     to = (
         f" and sends to {', '.join(map(repr, addresses(plan)))}"
         if secrets and addresses(plan)
@@ -114,10 +146,12 @@ def host_of(url: str) -> str:
 
 
 def _within(cluster: Cluster) -> set[str]:
-    """The hosts of a cluster: its own loopback, addresses on fabrics, and ssh targets."""
-    ends = (end.address for node in cluster.nodes for end in node.all_ends)
-    logins = (node.ssh.rpartition("@")[2] for node in cluster.nodes if node.ssh)
-    return {"localhost", "127.0.0.1", "::1", *_hosts(ends), *_hosts(logins)}
+    """The hosts of a cluster: addresses on fabrics, and ssh targets."""
+    return _hosts(end.address for node in cluster.nodes for end in node.all_ends) | _logins(cluster)
+
+
+def _logins(cluster: Cluster) -> set[str]:
+    return _hosts(node.ssh.rpartition("@")[2] for node in cluster.nodes if node.ssh)
 
 
 def _hosts(names: Iterable[str]) -> set[str]:

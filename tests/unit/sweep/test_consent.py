@@ -1,11 +1,13 @@
 """What a sweep or a run of somebody else takes of this machine, only where its user allows it."""
 
 import shlex
+import socket
 
 import pytest
 from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
+from nixwulf.cli.run_folder import own_folder
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save
@@ -128,3 +130,35 @@ def test_the_folder_of_somebody_elses_run_takes_no_key(own, tmp_path, monkeypatc
     assert refused.exit_code == 2
     assert "--allow-secrets OPENAI_API_KEY" in refused.output
     assert "--allow-url evil.example" in refused.output
+
+
+METER = 'meter = { kind = "tasmota", url = "http://127.0.0.2:%s" }\n'
+
+
+def test_nothing_of_somebody_elses_cluster_is_asked_before_its_user_allows_it(own, tmp_path):
+    with socket.create_server(("127.0.0.2", 0)) as meter:
+        meter.settimeout(0)
+        own.write_text(CLUSTER + METER % meter.getsockname()[1])
+        theirs = tmp_path / "stranger"
+        theirs.mkdir()
+        save_plan(plan_of(own, url="http://10.99.0.1:80"), theirs / "plan.json")
+        refused = CliRunner().invoke(cli, ["bench", "--resume", str(theirs)])
+        assert refused.exit_code == 2
+        for host in ("10.99.0.1", "127.0.0.2", "a.invalid"):
+            assert f"--allow-url {host}" in refused.output
+        with pytest.raises(BlockingIOError):
+            meter.accept()
+
+
+def test_a_plan_that_was_made_here_has_a_cluster_of_ones_own(own, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "run"
+    plan = plan_of(own, url="http://10.99.0.1")
+    with own_folder(folder, plan):
+        pass
+    file = folder / "plan.json"
+    assert consent.is_own(file)
+    file.write_bytes(file.read_bytes() + b" ")
+    assert not consent.is_own(file)
+    assert consent.needed(plan, own_cluster=False).hosts == {"10.99.0.1", "a.invalid"}
+    assert not consent.needed(plan).hosts
