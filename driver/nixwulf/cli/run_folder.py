@@ -50,6 +50,7 @@ def run(
         InputError: it takes what was not allowed.
         Exit: it was interrupted.
     """
+    from nixwulf.core import web
     from nixwulf.plugins.meters import complaints
     from nixwulf.sweep import consent
     from nixwulf.sweep.plan import resuming
@@ -59,7 +60,7 @@ def run(
     allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
     own = own_cluster or consent.is_own(folder / "plan.json")
     consent.require(plan, allowed, own_cluster=own)
-    in_clear = map(consent.warning, consent.in_clear(plan.cases))
+    in_clear = map(web.warning, consent.in_clear(plan.cases))
     for sentence in (*in_clear, *complaints(plan.cluster.nodes)):
         click.echo(sentence, err=True)
     try:

@@ -6,6 +6,7 @@ A limit for each read is none: a server that sends a byte in two seconds held th
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import NixwulfError
@@ -238,3 +240,30 @@ def fetch(
             return runner.run(in_time())
     except TimeoutError:
         raise NoAnswer(f"nothing whole in {seconds:.3g} s") from None
+
+
+def host_of(url: str) -> str:
+    """The host of an address, as an IP address in its usual form where it is one."""
+    host = (urlsplit(url).hostname or "").rstrip(".").lower()
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
+
+
+def in_clear(url: str) -> bool:
+    """Whether what goes to an address crosses a network by http, where anybody reads it."""
+    host = host_of(url)
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    return urlsplit(url).scheme == "http" and not loopback
+
+
+def warning(url: str) -> str:
+    """A key that crosses a network in clear."""
+    return (
+        f"The key for {url!r} crosses the network in clear, where anybody on the way reads it; use "
+        "https, or a server on the first node."
+    )

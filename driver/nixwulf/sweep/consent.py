@@ -7,15 +7,14 @@ and where that is sent to, is the user's to allow.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from nixwulf.core import web
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import cache_dir
 from nixwulf.inventory.cluster import Cluster
@@ -53,11 +52,13 @@ def needed(plan: Plan, *, own_cluster: bool = True) -> Consent:
         for name, value in passthrough.given_variables(parameters).items()
         if value is None
     }
-    hosts = {host_of(url) for url in addresses(plan)}
+    hosts = {web.host_of(url) for url in addresses(plan)}
     if own_cluster:
         return Consent(frozenset(secrets), frozenset(hosts - _LOOPBACK - _within(plan.cluster)))
     for node in plan.cluster.nodes:
-        hosts |= {host_of(one.url) for one in (node.meter, node.power_switch) if one and one.url}
+        hosts |= {
+            web.host_of(one.url) for one in (node.meter, node.power_switch) if one and one.url
+        }
     if not plan.cluster.is_lab:
         hosts |= _logins(plan.cluster)
     return Consent(frozenset(secrets), frozenset(hosts - _LOOPBACK))
@@ -100,11 +101,7 @@ def in_clear(cases: Iterable[Case]) -> list[str]:
         if case.parameters.get("url")
         and None in passthrough.given_variables(case.parameters).values()
     ]
-    return [
-        url
-        for url in dict.fromkeys(keyed)
-        if urlsplit(url).scheme == "http" and not _is_loopback(host_of(url))
-    ]
+    return list(filter(web.in_clear, dict.fromkeys(keyed)))
 
 
 def require(plan: Plan, allowed: Consent, *, own_cluster: bool = True) -> None:
@@ -128,23 +125,6 @@ def require(plan: Plan, allowed: Consent, *, own_cluster: bool = True) -> None:
     )
 
 
-def warning(url: str) -> str:
-    """A key that crosses a network in clear."""
-    return (
-        f"The key for {url!r} crosses the network in clear, where anybody on the way reads it; use "
-        "https, or a server on the first node."
-    )
-
-
-def host_of(url: str) -> str:
-    """The host of an address, as an IP address in its usual form where it is one."""
-    host = (urlsplit(url).hostname or "").rstrip(".").lower()
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return host
-
-
 def _within(cluster: Cluster) -> set[str]:
     """The hosts of a cluster: addresses on fabrics, and ssh targets."""
     return _hosts(end.address for node in cluster.nodes for end in node.all_ends) | _logins(cluster)
@@ -155,11 +135,4 @@ def _logins(cluster: Cluster) -> set[str]:
 
 
 def _hosts(names: Iterable[str]) -> set[str]:
-    return {host_of(f"//[{name}]" if ":" in name else f"//{name}") for name in names}
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return {web.host_of(f"//[{name}]" if ":" in name else f"//{name}") for name in names}

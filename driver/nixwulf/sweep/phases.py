@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError, one_line
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container, link
@@ -126,7 +127,7 @@ def _take(
             finally:
                 run.stop()
     found.power = watch.document(found.metrics)
-    run.warnings += [*warnings(found.power), *map(consent.warning, consent.in_clear([run.case]))]
+    run.warnings += [*warnings(found.power), *map(web.warning, consent.in_clear([run.case]))]
 
 
 def _bring(

@@ -12,6 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from nixwulf.core import web
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import inside, read_json
 from nixwulf.core.names import Refusal
@@ -63,6 +64,8 @@ def get(
 def _from_hub(
     repository: str, only: str | None, revision: str | None, sha256: str | None, say: Say
 ) -> Document:
+    if hub.key_in_clear():
+        say(web.warning(hub.endpoint()))
     with _cut(None, hub.endpoint()):
         found = hub.look(repository, revision)
     files = _chosen(found, only)
@@ -227,7 +230,8 @@ def _require_own_shards(path: Path) -> None:
     if path.name.endswith(".safetensors.index.json"):
         document = read_json(path)
         shards = document.get("weight_map") if isinstance(document, dict) else None
-        for shard in set(shards.values()) if isinstance(shards, dict) else ():
+        found = list(shards.values()) if isinstance(shards, dict) else []
+        for shard in [one for one in found if not isinstance(one, str)] or set(found):
             inside(path.parent, shard)
 
 
@@ -244,8 +248,14 @@ def _require_sha256(path: Path, expected: str | None, what: str) -> None:
 
 
 def _move(path: Path, final: Path) -> None:
-    final.parent.mkdir(parents=True, exist_ok=True)
-    path.replace(final)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(final)
+    except OSError as error:
+        raise NixwulfError(
+            f"{str(final)!r} cannot be made: {error.strerror}; look at what is there by 'nixwulf "
+            "models ls', and run the same command again."
+        ) from None
 
 
 def _kept(place: Place, origin: str | None) -> Document:

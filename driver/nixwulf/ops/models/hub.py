@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from nixwulf.core import names, web
 from nixwulf.core.errors import InputError, NixwulfError, quoted
@@ -34,6 +34,8 @@ _MOST_LISTING, _MOST_FILES, _MOST_REDIRECTS = 1 << 22, 10_000, 10
 # Larger ones need the hub's own protocol (huggingface_hub.constants.MAX_HTTP_DOWNLOAD_SIZE).
 _LARGEST_BY_HTTP = 50 * 10**9
 _PARTIAL, _NOTHING_LEFT = 206, 416
+_MOST_BYTES = 1 << 50
+_THEN = "; get it from another place."
 _SHA256 = re.compile("[0-9a-f]{64}")
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
 
@@ -74,9 +76,17 @@ def is_other_form(name: str) -> bool:
 
 
 def endpoint() -> str:
-    """The hub that is asked: HF_ENDPOINT, or Hugging Face's own."""
-    from huggingface_hub import constants
+    """The hub that is asked: HF_ENDPOINT, or Hugging Face's own; raises InputError."""
+    named = os.environ.get("HF_ENDPOINT", "")
+    try:
+        from huggingface_hub import constants  # looks at HF_ENDPOINT itself
 
+        parts = urlsplit(constants.ENDPOINT)
+        right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        right = False
+    if not right:
+        raise InputError(f"HF_ENDPOINT is {named!r}, no address such as 'https://huggingface.co'.")
     return constants.ENDPOINT
 
 
@@ -109,14 +119,19 @@ def _repository(name: str, document: object) -> Repository:
             for one in found[: _MOST_FILES + 1]
         )
         right = len(files) <= _MOST_FILES and bool(re.fullmatch("[0-9A-Za-z]{1,64}", commit))
+        own = {one.name for one in files}
+        right &= len(own) == len(files) and not any(
+            name[: end.start()] in own for name in own for end in re.finditer("/", name)
+        )
         for one in files:
-            right &= one.bytes >= 0 and (not one.sha256 or bool(_SHA256.fullmatch(one.sha256)))
+            right &= type(one.bytes) is int and 0 <= one.bytes < _MOST_BYTES
+            right &= not one.sha256 or bool(_SHA256.fullmatch(one.sha256))
     except (LookupError, TypeError, AttributeError):
         right = False
     if not right:
         raise InputError(
-            f"{endpoint()} lists no repository {name!r} of at most {_MOST_FILES} files with their "
-            "sizes; look at HF_ENDPOINT, or get the model from a URL."
+            f"{endpoint()} lists no repository {name!r} of at most {_MOST_FILES} files, each once "
+            "with its size; look at HF_ENDPOINT, or get the model from a URL."
         )
     for one in files:
         if fault := names.fault(one.name):
@@ -152,7 +167,14 @@ def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
         )
     except _Refused as error:
         _refused(error, repository, commit)
+    if path.stat().st_size != file.bytes:
+        raise Cut(f"{endpoint()} sent {path.stat().st_size} of {file.bytes} bytes of {file.name!r}")
     return path
+
+
+def key_in_clear() -> bool:
+    """Whether the hub gets a token over a network by http."""
+    return web.in_clear(endpoint()) and bool(_headers())
 
 
 def _headers() -> dict[str, str]:
@@ -236,10 +258,11 @@ def download(
     """
     # No foreign name ends in a full stop: a file of the same folder is no tag of another.
     tag = path.with_name(f"{path.name}.tag.")
-    have = path.stat().st_size if path.exists() and tag.exists() else 0
+    strong, _, whole = tag.read_text("utf-8").partition(" ") if tag.exists() else ("", "", "")
+    have = path.stat().st_size if path.exists() and whole else 0
     asked = {**(headers or {}), "Accept-Encoding": "identity"}
     if have:
-        asked |= {"Range": f"bytes={have}-", "If-Range": tag.read_text("utf-8")}
+        asked |= {"Range": f"bytes={have}-", "If-Range": strong}
     came = [0]
 
     def work() -> None:
@@ -247,8 +270,10 @@ def download(
             partial = answer.status_code == _PARTIAL
             begin = have if partial else 0
             span = answer.headers.get("Content-Range", "")
-            if answer.status_code == _NOTHING_LEFT and span == f"bytes */{have}":
-                return
+            if answer.status_code == _NOTHING_LEFT:
+                if whole == str(have) and size in (None, have):
+                    return
+                tag.unlink(missing_ok=True)
             if not answer.is_success:
                 raise _Refused(url, answer.status_code, answer.headers.get("X-Error-Code", ""))
             length = answer.headers.get("Content-Length")
@@ -256,22 +281,25 @@ def download(
             other = answer.headers.get("Content-Encoding", "identity") != "identity"
             other |= partial and not (have and span.startswith(f"bytes {have}-"))
             if other or total is None:
-                raise NixwulfError(f"{url!r} answers in another form, or without a length.")
-            if size not in (None, total):
-                raise NixwulfError(f"{url!r} has {total} bytes, and {size} were announced.")
+                raise NixwulfError(f"{url!r} answers in another form, or without a length{_THEN}")
+            announced = int(whole) if begin and size is None else size
+            if announced not in (None, total):
+                raise NixwulfError(
+                    f"{url!r} has {total} bytes, and {announced} were announced{_THEN}"
+                )
             require_room(total)
             try:
                 # Only a strong tag means that the bytes are the same.
                 strong = answer.headers.get("ETag", "")
                 tag.unlink(missing_ok=True)
                 if re.fullmatch('"[!-~]+"', strong):
-                    tag.write_text(strong, "utf-8")
+                    tag.write_text(f"{strong} {total}", "utf-8")
                 with path.open("ab" if begin else "wb") as file:
                     for piece in answer.iter_raw():
                         came[0] += len(piece)
                         if begin + came[0] > total:
                             path.unlink()
-                            raise NixwulfError(f"{url!r} sends more than {total} bytes.")
+                            raise NixwulfError(f"{url!r} sends more than {total} bytes{_THEN}")
                         file.write(piece)
             except OSError as error:
                 words = os.strerror(error.errno or 0)
@@ -297,7 +325,7 @@ def _answer(url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
             stack.callback(answer.close)
             request = answer.next_request  # to another host without Authorization
         else:
-            raise NixwulfError(f"{url!r} redirects without end.")
+            raise NixwulfError(f"{url!r} redirects without end{_THEN}")
         yield answer
 
 

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
 from hub_server import COMMIT, Hub, serving
 from nixwulf.core.names import Refusal, join
+from nixwulf.ops.models import hub as ops_hub
 from nixwulf.ops.models import store
 
 DATA = random.Random(0).randbytes(3_000_000)  # noqa: S311
@@ -118,6 +120,51 @@ def test_a_download_that_was_cut_goes_on_where_it_stopped(get, hub):
     assert hashlib.sha256(DATA[::-1]).hexdigest() in done.stdout
     ranges = [wanted for path, wanted in hub.asked if path.endswith("Q8_0.gguf") and wanted]
     assert ranges == ["bytes=1000000-"]
+
+
+@pytest.mark.parametrize("source", ["org/name", "{url}/files/tiny-Q8_0.gguf"])
+def test_a_part_is_not_the_whole_because_its_server_has_no_more(get, hub, folder, source):
+    words = [source.format(url=hub.url), *(["--only", "*Q8_0*"] if source == "org/name" else [])]
+    hub.cut_after = 1_000_000
+    get(*words)
+    hub.refusal = None
+    nothing_left = sends(b"", status=416, Content_Range="bytes */1000000")
+    hub.instead = {"tiny-Q8_0.gguf": nothing_left}
+    assert get(*words).returncode == 1
+    assert not (folder / "tiny-Q8_0.gguf").exists()
+    hub.instead.clear()
+    assert get(*words).returncode == 0
+    assert (folder / "tiny-Q8_0.gguf").read_bytes() == DATA[::-1]
+
+
+def test_a_file_of_the_hubs_own_protocol_has_its_bytes_too(hub, monkeypatch, tmp_path):
+    import huggingface_hub
+
+    def short(repository, name, *, revision, local_dir):
+        url = f"{hub.url}/{repository}/resolve/{revision}/{name}"
+        got = httpx.get(url).content
+        (local_dir / name).write_bytes(got[:-1])
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", short)
+    monkeypatch.setattr(ops_hub, "_LARGEST_BY_HTTP", 0)
+    file = ops_hub.File("tiny-Q8_0.gguf", len(DATA), None)
+    with pytest.raises(ops_hub.Cut):
+        ops_hub.fetch("org/name", COMMIT, file, tmp_path)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://[::1", "file:///etc", "hub"])
+def test_a_hub_at_no_address_is_a_sentence(get, address):
+    done = get("org/name", HF_ENDPOINT=address)
+    assert done.returncode == 2, done.stderr
+    assert repr(address) in done.stderr
+
+
+def test_a_token_that_crosses_a_network_by_http_is_a_warning(get, hub):
+    mirror = {"HF_ENDPOINT": "http://mirror.invalid", "HTTP_PROXY": hub.url, "NO_PROXY": ""}
+    warned = "crosses the network in clear"
+    assert warned in get("org/name", HF_TOKEN="hf_secret", **mirror).stderr  # noqa: S106
+    assert warned not in get("org/name", **mirror).stderr
+    assert warned not in get("org/name", HF_TOKEN="hf_secret").stderr  # noqa: S106
 
 
 def test_a_file_that_is_not_what_the_hub_says_is_removed(get, hub, folder):
@@ -291,7 +338,7 @@ def test_a_link_below_the_folder_of_models_is_not_followed(get, hub, folder, tmp
 
 
 def test_an_index_that_names_weights_elsewhere_is_refused(get, hub, folder):
-    for shard in ("../../x.safetensors", "/etc/x.safetensors", 7):
+    for shard in ("../../x.safetensors", "/etc/x.safetensors", 7, [1], {}):
         index = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": shard}}).encode()
         hub.files = {**FOLDER, "model.safetensors.index.json": index}
         done = get("org/name")
@@ -384,6 +431,14 @@ LISTINGS = {
     ),
     "a size beyond all disks": sends(
         json.dumps({"sha": COMMIT, "siblings": [{"rfilename": "a.gguf", "size": 1 << 62}]}).encode()
+    ),
+    "a size of half a byte": sends(
+        json.dumps({"sha": COMMIT, "siblings": [{"rfilename": "a.gguf", "size": 9.5}]}).encode()
+    ),
+    "a file that is a folder": sends(
+        json.dumps({
+            "sha": COMMIT, "siblings": [{"rfilename": n, "size": 9} for n in ("a", "a/b.gguf")],
+        }).encode()
     ),
     "20,000 files": sends(
         json.dumps({
