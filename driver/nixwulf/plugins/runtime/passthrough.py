@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_toml
 from nixwulf.core.registry import Parameter
 from nixwulf.results.publish.secrets import SECRET_NAME, is_secret
@@ -57,6 +57,7 @@ _NO_SWEEPS = re.compile(
 _ELSEWHERE = "set it on the node for the user that ssh logs in, or use a toolbox that has it"
 # Flags of engines that load code, or write and send where their value says, and what they do.
 _ACTIVE_FLAGS = {
+    "--tools": "runs what the model asks for",
     "--trust-remote-code": "runs Python that lies beside the model",
     "--middleware": "runs a Python module",
     "--tool-parser-plugin --reasoning-parser-plugin --logits-processors --io-processor-plugin "
@@ -66,6 +67,14 @@ _ACTIVE_FLAGS = {
     "--chat-template --chat-template-file --grammar-file --path --allowed-local-media-path "
     "--ssl-keyfile --api-key-file --kv-transfer-config": "reads the file that it names",
 }
+# Values that name a file, an address or a module, also within JSON, and variables that do by name.
+_LEADS = re.compile(
+    r"(?:^|[\s\"'=:,;\[])(?:~|\.{0,2})/|://|auto_map|_plugin|[\"'][A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[\"']"
+)
+_LEADING = re.compile(
+    r"PYTHON\w+|GIT_\w+|CC|CXX|\w*(PLUGINS?|HOOK|PRELOAD|INJECTION\w*|COMMAND|ICD\w*|ENDPOINT|URL|"
+    r"LIB(RARY|RARIES|S)?|TOOLS?|PATH|DIR|FILE|CONFIG)"
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -158,12 +167,19 @@ def instead_of_variable(name: str, variables: Mapping[str, str]) -> str | None:
 
 def active(parameters: Mapping[str, Any]) -> list[str]:
     """What of a case's arguments and variables runs code, or takes what is the user's, and how."""
-    found = []
+    found, flag = [], ""
     for word in arguments(parameters):
-        if effect := instead_of_flag(word, _ACTIVE_FLAGS):
-            found.append(f"{word.partition('=')[0]} {effect}")
-    taken = [name for name, value in given_variables(parameters).items() if value is None]
-    return found + [f"{name}: null takes your variable of that name" for name in taken]
+        flag = word.partition("=")[0] if _flag(word) else flag
+        if effect := instead_of_flag(flag, _ACTIVE_FLAGS):
+            found += [f"{flag} {effect}"] if _flag(word) else []
+        elif _LEADS.search(word):
+            found.append(f"{flag} names a file, an address or a module: {quoted(word)}")
+    for name, value in given_variables(parameters).items():
+        if value is None:
+            found.append(f"{name}: null takes your variable of that name")
+        elif _LEADING.fullmatch(name) or _LEADS.search(value):
+            found.append(f"{name} decides what is loaded, or where: {quoted(value)}")
+    return found
 
 
 @cache

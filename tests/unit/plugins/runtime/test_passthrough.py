@@ -193,3 +193,47 @@ def test_what_runs_code_or_takes_what_is_the_users_is_named():
     named = active(parameters)
     wanted = ("--trust-remote-code", "--middleware", "--slot-save-path", "AWS_SECRET_ACCESS_KEY")
     assert [one.split()[0].rstrip(":") for one in named] == list(wanted)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--webui-config-file /etc/shadow",
+        "--lora-modules a=../x",
+        "--kv_events_config=tcp://evil",
+        """-O '{"backend": "evil.mod.fn"}'""",
+        """--hf-overrides '{"auto_map": {"AutoModel": "evil/repo--x.Y"}}'""",
+        """--structured '{"reasoning_parser_plugin": "x"}'""",
+        "--trust-remote-cod",
+        "--tools all",
+    ],
+)
+def test_arguments_that_name_code_files_or_addresses_are_named(arguments):
+    (said,) = passthrough.active({"arguments": arguments})
+    assert said.startswith(arguments.split()[0].partition("=")[0])
+
+
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [
+        ("GGML_BACKEND_PATH=x CC=y NCCL_TUNER_PLUGIN=z", 3),
+        ("CUDA_INJECTION64_PATH=x OMP_TOOL_LIBRARIES=y GIT_SSH_COMMAND=z", 3),
+        ("ANY=/tmp/x OTHER=~/x THIRD=http://evil", 3),
+        ("NCCL_IB_HCA=rocep1s0f1:1 VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 OMP_NUM_THREADS=8", 0),
+    ],
+)
+def test_variables_that_name_code_files_or_addresses_are_named(environment, names):
+    assert len(passthrough.active({"environment": environment})) == names
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--max-model-len 131072 --gpu-memory-utilization 0.85 -ctk q8_0 -ot blk.1=CPU",
+        """--compilation-config '{"cudagraph_mode": "FULL_DECODE_ONLY", "level": 3}'""",
+        """--hf-overrides '{"rope_scaling": {"factor": 4.0, "type": "yarn"}}'""",
+        "--tool-call-parser qwen3_coder --served-model-name a/b --split-mode row",
+    ],
+)
+def test_plain_arguments_are_not_named(arguments):
+    assert passthrough.active({"arguments": arguments}) == []
