@@ -56,6 +56,8 @@ in
           cable = port.other;
           speedGbps = fabric.speed_gbps;
           inherit (port.end) interface address;
+          gateway = fabric.gateway or null;
+          dns = fabric.dns or [ ];
           prefixLength = fabric.link_prefix or (lib.toInt (lib.last (lib.splitString "/" fabric.subnet)));
           rdmaDevice = if devices == [ ] then null else lib.head devices;
           rdmaDevices = lib.concatMap devicesOf (if port == lib.head twins then twins else [ port ]);

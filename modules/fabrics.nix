@@ -12,6 +12,8 @@ in
 
   config = lib.mkIf (fabrics != { }) {
     networking.useNetworkd = true;
+    # Whoever is on the LAN could answer for any name that DNS does not know.
+    services.resolved.settings.Resolve.LLMNR = lib.mkDefault false;
 
     systemd.network.networks = lib.mapAttrs' (
       name: fabric:
@@ -24,9 +26,11 @@ in
           RequiredForOnline = if isLan fabric then "routable" else false;
         };
         address = [ "${fabric.address}/${toString fabric.prefixLength}" ];
+        gateway = lib.optional (fabric.gateway != null) fabric.gateway;
+        inherit (fabric) dns;
         networkConfig = {
           # An office LAN has a router that the management address, the route and DNS come from; a cable has none.
-          DHCP = if isLan fabric then "ipv4" else "no";
+          DHCP = if isLan fabric && fabric.gateway == null then "ipv4" else "no";
           LinkLocalAddressing = if isLan fabric then "ipv6" else "no";
           # RDMA's GIDs vanish with the address when a peer reboots and the carrier drops.
           ConfigureWithoutCarrier = true;
