@@ -12,6 +12,7 @@ let
         lib.filter (port: port.other == null || port.other == node.name) other.ports
       );
 
+  isLinux = lib.hasSuffix "-linux" node.system;
   devicesOf = port: lib.toList (port.end.rdma_device or [ ]);
 in
 {
@@ -19,9 +20,13 @@ in
   # So that a cluster file with a wrong address is refused on another cluster's node, whatever that is called.
   environment.etc."nixwulf/cluster".text = "${cluster.name}\n";
   # macOS has its own, a number.
-  system = lib.mkIf (cluster.stateVersion != null && lib.hasSuffix "-linux" node.system) {
+  system = lib.mkIf (cluster.stateVersion != null && isLinux) {
     inherit (cluster) stateVersion;
   };
+  warnings = lib.optional (cluster.stateVersion == null && isLinux) (
+    "${cluster.source}: the nodes take a release for system.stateVersion that a later Nixwulf may change; write the one that "
+    + "they were first deployed with under [deploy], for new ones state_version = \"${lib.trivial.release}\"."
+  );
   nixwulf = {
     cluster = {
       inherit (cluster)
