@@ -24,8 +24,8 @@ in
     inherit (cluster) stateVersion;
   };
   warnings = lib.optional (cluster.stateVersion == null && isLinux) (
-    "${cluster.source}: the nodes take a release for system.stateVersion that a later Nixwulf may change; write the one that "
-    + "they were first deployed with under [deploy], for new ones state_version = \"${lib.trivial.release}\"."
+    "${cluster.source}: deploy.state_version is missing, and its default changes with Nixwulf; write the NixOS release that "
+    + "the nodes were first deployed with, for new ones state_version = \"${lib.trivial.release}\"."
   );
   nixwulf = {
     cluster = {

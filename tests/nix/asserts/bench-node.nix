@@ -43,6 +43,7 @@ let
   users = lib.filterAttrs (_: user: user.isNormalUser || user.name == "root") config.users.users;
   # As driver/nixwulf/data/ports.toml has them, which the driver reads.
   driverPorts = {
+    ipv6 = false;
     tcp = [
       9999
       52414
