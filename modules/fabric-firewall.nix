@@ -16,7 +16,7 @@ let
       source = "ip";
       addresses = peers name;
     }
-  ] ++ lib.optional opened.${name}.ipv6 {
+  ] ++ lib.optional (opened.${name}.ipv6 && config.networking.enableIPv6) {
     program = "ip6tables";
     source = "ip6";
     addresses = map linkLocal (peers name);
