@@ -407,14 +407,14 @@ def _check_addresses(cluster: Cluster) -> None:
 
 
 def _check_gateways(cluster: Cluster) -> None:
-    """Whether gateways and name servers, which only Nix uses, can be some, and each node has one route."""
+    """Whether the addresses are such, a gateway leads out of its network, and a node has one."""
     written = cluster.document["fabrics"]
     owners = {end.address: node.name for node in cluster.nodes for end in node.all_ends}
     for name, fabric in cluster.fabrics.items():
         key = f"{cluster.source}: fabrics.{name}"
         gateway = written[name].get("gateway")
         try:
-            for address in (gateway or "0.0.0.0", *written[name].get("dns", ())):
+            for address in (*written[name].get("dns", ()), *filter(None, [gateway])):
                 ipaddress.IPv4Address(address)
         except ValueError as error:
             raise InputError(f"{key}: {error}.") from None

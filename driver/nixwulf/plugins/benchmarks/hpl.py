@@ -63,8 +63,8 @@ class Hpl(Benchmark):
             default=256,
             minimum=1,
             help=(
-                "block size: 256 for BLIS and OpenBLAS on large cores, 456 for AMD's BLIS on Zen 5, "
-                "80 for the lab's small problems"
+                "block size: 256 for BLIS and OpenBLAS on large cores, 456 for AMD's BLIS on "
+                "Zen 5, 80 for the lab's small problems"
             ),
         ),
         "ranks_per_node": Parameter(
