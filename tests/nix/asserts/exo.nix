@@ -93,9 +93,9 @@ in
       variables = [ ];
       failures = [ ];
       network = [
+        "LinkLocalAddressing=no"
         "Address=10.10.0.1/24"
         "Address=fe80::a0a:1/64"
-        "LinkLocalAddressing=no"
       ];
       unit = [
         "10.10.0.1"
