@@ -46,8 +46,7 @@ def new_to_others(cluster: Cluster, installed: Sequence[str]) -> str | None:
     others = [
         node.name
         for node in cluster.nodes
-        if node.name not in installed
-        and load_platform(node.platform)["system"].endswith("-linux")
+        if node.name not in installed and load_platform(node.platform)["system"].endswith("-linux")
     ]
     if not others or not installed:
         return None
