@@ -71,6 +71,8 @@ in
   config = lib.mkIf cfg.enable {
     services.openssh = {
       enable = true;
+      # The cluster file's keys are all: what runs as a user cannot add one.
+      authorizedKeysInHomedir = mkDefault false;
       settings = {
         PasswordAuthentication = false;
         KbdInteractiveAuthentication = false;

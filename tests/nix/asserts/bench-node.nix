@@ -128,6 +128,10 @@ in
     };
     actual = lib.mapAttrs (_: user: user.openssh.authorizedKeys.keys) users;
   };
+  "what runs as a user cannot let in another key" = {
+    expected = [ "/etc/ssh/authorized_keys.d/%u" ];
+    actual = lib.toList config.services.openssh.authorizedKeysFiles;
+  };
   "logins and units may lock all memory, without RDMA too" = {
     expected = [
       "* hard unlimited"
