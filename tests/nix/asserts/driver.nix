@@ -42,7 +42,10 @@ let
   driverOf =
     name:
     lib.findFirst (
-      driver: lib.hasInfix "${driver}/bin" (nixwulf.commands.programs pkgs).${name}.text
+      driver:
+      lib.hasInfix (builtins.unsafeDiscardStringContext "${driver}/bin") (
+        builtins.unsafeDiscardStringContext (nixwulf.commands.programs pkgs).${name}.text
+      )
     ) null [
       pkgs.nixwulf
       pkgs.nixwulf-lab
