@@ -106,7 +106,7 @@
         checksOf pkgs.${system}
         // lib.optionalAttrs (system == "x86_64-linux") (
           lib.mapAttrs' (name: lib.nameValuePair "vm-${name}") (
-            builtins.mapAttrs (import ./tests/nix/vm.nix { inherit lib; }) (vmTests system)
+            builtins.mapAttrs (import ./tests/nix/vm.nix { inherit lib system; }) (vmTests system)
           )
         )
       );

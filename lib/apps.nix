@@ -6,10 +6,10 @@ rec {
     pkgs:
     let
       program =
-        name: command:
+        driver: name: command:
         pkgs.writeShellApplication {
           inherit name;
-          runtimeInputs = [ pkgs.nixwulf ];
+          runtimeInputs = [ driver ];
           text = ''
             # Records say which flake measured; an installed driver has no git to ask.
             export NIXWULF_REVISION=${lib.escapeShellArg revision}
@@ -17,9 +17,11 @@ rec {
           '';
         };
     in
-    lib.genAttrs [ "bench" "deploy" "update" ] (command: program "nixwulf-${command}" command)
+    lib.genAttrs [ "deploy" "update" ] (command: program pkgs.nixwulf "nixwulf-${command}" command)
     // {
-      default = program "nixwulf" "";
+      # Without a cluster it runs the lab.
+      bench = program pkgs.nixwulf-lab "nixwulf-bench" "bench";
+      default = program pkgs.nixwulf "nixwulf" "";
     };
 
   apps =

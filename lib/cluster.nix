@@ -99,18 +99,18 @@ rec {
       ofPlatform =
         platform: same:
         let
+          facts = platformFacts.${platform};
+          named = name: image: { ${name} = bare name facts.system image; };
           arguments = {
             inherit platform;
             sshKeys = lib.unique (lib.concatMap (node: node.cluster.sshKeys) same);
             source = (lib.head same).cluster.source;
           };
         in
-        {
-          "image-${platform}" = bare (mkImage arguments);
-        }
-        // lib.optionalAttrs (platformFacts.${platform}.install.method == "kexec") {
-          "kexec-${platform}" = bare (mkImage (arguments // { kind = "kexec"; }));
-        };
+        named "image-${platform}" (mkImage arguments)
+        // lib.optionalAttrs (facts.install.method == "kexec") (
+          named "kexec-${platform}" (mkImage (arguments // { kind = "kexec"; }))
+        );
     in
     lib.mapAttrs (
       _: ofSystem: lib.concatMapAttrs ofPlatform (lib.groupBy (node: node.platform) ofSystem)

@@ -93,6 +93,21 @@ let
     ++ concatMap (fit "interface") (optional (port.end ? interface) port.end.interface)
     ++ concatMap (fit "rdma_device") (lib.toList (port.end.rdma_device or [ ]));
 
+  fabricProblems =
+    name: fabric:
+    let
+      fit = key: unfit "fabrics.${name}.${key}" schema."$defs".ipv4;
+    in
+    concatMap (fit "gateway") (optional (fabric ? gateway) fabric.gateway)
+    ++ concatMap (fit "dns") (fabric.dns or [ ])
+    ++ optional (
+      fabric ? gateway && fabric ? link_prefix
+    ) "fabrics.${name}.gateway: cables lead to no router; leave it out.";
+
+  routesOf =
+    cluster: node:
+    lib.filter (name: (cluster.fabrics.${name} or { }) ? gateway) (lib.attrNames node.fabrics);
+
   knownPlatforms = lib.concatStringsSep ", " (lib.attrNames platformFacts);
 
   nodeProblems =
@@ -108,6 +123,9 @@ let
         optional ((cluster.fabrics.${name} or { }) ? link_prefix != node.fabrics.${name} ? links)
           "node '${node.name}' on '${name}': 'links' of a node and 'link_prefix' of [fabrics.${name}] belong together, and one of them is missing."
     ) (lib.attrNames node.fabrics)
+    ++
+      optional (lib.length (routesOf cluster node) > 1)
+        "node '${node.name}' has a gateway on '${lib.head (routesOf cluster node)}' and on '${lib.elemAt (routesOf cluster node) 1}', and can have one default route; leave one out."
     ++ concatMap (portProblems node) node.ports
     ++ unfit "a node's name" schema."$defs".name node.name
     ++ unfit "ssh of node '${node.name}'" nodeSchema.ssh node.ssh
@@ -147,6 +165,7 @@ rec {
     cluster:
     unfit "name" schema."$defs".name cluster.name
     ++ concatMap (unfit "the name of a fabric" schema."$defs".name) (lib.attrNames cluster.fabrics)
+    ++ lib.concatLists (lib.mapAttrsToList fabricProblems cluster.fabrics)
     ++ concatMap (nodeProblems cluster) cluster.nodes
     ++ map (name: "two nodes have the host name '${name}'; rename one.") (
       duplicates (map (node: node.name) cluster.nodes)

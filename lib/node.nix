@@ -12,6 +12,7 @@ let
         lib.filter (port: port.other == null || port.other == node.name) other.ports
       );
 
+  isLinux = lib.hasSuffix "-linux" node.system;
   devicesOf = port: lib.toList (port.end.rdma_device or [ ]);
 in
 {
@@ -19,9 +20,13 @@ in
   # So that a cluster file with a wrong address is refused on another cluster's node, whatever that is called.
   environment.etc."nixwulf/cluster".text = "${cluster.name}\n";
   # macOS has its own, a number.
-  system = lib.mkIf (cluster.stateVersion != null && lib.hasSuffix "-linux" node.system) {
+  system = lib.mkIf (cluster.stateVersion != null && isLinux) {
     inherit (cluster) stateVersion;
   };
+  warnings = lib.optional (cluster.stateVersion == null && isLinux) (
+    "${cluster.source}: deploy.state_version is missing, and its default changes with Nixwulf; write the NixOS release that "
+    + "the nodes were first deployed with, for new ones state_version = \"${lib.trivial.release}\"."
+  );
   nixwulf = {
     cluster = {
       inherit (cluster)
@@ -56,6 +61,8 @@ in
           cable = port.other;
           speedGbps = fabric.speed_gbps;
           inherit (port.end) interface address;
+          gateway = fabric.gateway or null;
+          dns = fabric.dns or [ ];
           prefixLength = fabric.link_prefix or (lib.toInt (lib.last (lib.splitString "/" fabric.subnet)));
           rdmaDevice = if devices == [ ] then null else lib.head devices;
           rdmaDevices = lib.concatMap devicesOf (if port == lib.head twins then twins else [ port ]);

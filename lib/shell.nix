@@ -1,9 +1,9 @@
 # What working on Nixwulf takes: `make test` finds all of it on PATH.
 { pkgs, formatter }:
 pkgs.mkShellNoCC {
-  inputsFrom = [ pkgs.nixwulf ];
+  inputsFrom = [ pkgs.nixwulf-lab ];
   packages =
-    pkgs.nixwulf.programs
+    pkgs.nixwulf-lab.programs
     ++ [ formatter ]
     ++ (with pkgs; [
       deadnix

@@ -20,6 +20,8 @@ let
     in
     lib.findFirst (name: fabrics.${name}.kind or null == "ethernet") (lib.head names) names;
 
+  others = lib.filter (node: node.name != cluster.node && node.addresses != { }) cluster.nodes;
+
   namesOf =
     node:
     lib.mapAttrs (
@@ -69,6 +71,8 @@ in
   config = lib.mkIf cfg.enable {
     services.openssh = {
       enable = true;
+      # The cluster file's keys are all: what runs as a user cannot add one.
+      authorizedKeysInHomedir = mkDefault false;
       settings = {
         PasswordAuthentication = false;
         KbdInteractiveAuthentication = false;
@@ -150,8 +154,18 @@ in
       ) (lib.filter (node: node.hostKey != null) cluster.nodes)
     );
 
-    # The logs of all nodes are read side by side.
-    services.chrony.enable = mkDefault true;
+    # The logs of all nodes are read side by side. Nodes that reach no server on the Internet follow the one of them with the
+    # lowest address (https://chrony-project.org/doc/4.8/chrony.conf.html, local).
+    services.chrony = {
+      enable = mkDefault true;
+      extraConfig = lib.mkIf (others != [ ]) (
+        lib.concatLines (
+          map (node: "server ${node.addresses.${plainFabric node.addresses}} iburst") others
+          ++ lib.concatMap (node: map (address: "allow ${address}") (lib.attrValues node.addresses)) others
+          ++ [ "local stratum 10 orphan" ]
+        )
+      );
+    };
 
     # tuned sets the governor itself, and both would race at boot.
     powerManagement.cpuFreqGovernor = lib.mkIf (!config.services.tuned.enable) (

@@ -134,6 +134,16 @@ in
               type = types.number;
               description = "Nominal speed, Gbit/s.";
             };
+            gateway = mkOption {
+              type = types.nullOr types.str;
+              default = null;
+              description = "The router that the default route goes to; with it no DHCP server is asked for one.";
+            };
+            dns = mkOption {
+              type = types.listOf types.str;
+              default = [ ];
+              description = "Name servers.";
+            };
             rdmaDevice = mkOption {
               type = types.nullOr types.str;
               default = null;

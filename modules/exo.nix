@@ -12,17 +12,18 @@ let
   fabricService = import ../lib/fabric-service.nix { inherit lib utils config; };
   fabric = fabricService.on cfg.fabric;
 
-  # Commit 09f9ea3, which no tag has yet, took --libp2p-port away, and ends where a variable of libp2p is
-  # set. The driver asks each node's exo which of the two it is; a service has to be written for one.
-  newest = "1.0.71";
-  version = lib.getVersion cfg.package;
+  # Commit 09f9ea3, which no tag has yet, put zenoh in the place of libp2p: other options, and nodes that find and reach each
+  # other by link-local IPv6 (b5375f8: rust/networking/src/discovery.rs). The driver asks each node's exo which of the two
+  # it is; nixpkgs counts what comes after a tag as later.
+  zenoh = !lib.versionAtLeast "1.0.71" (lib.getVersion cfg.package);
 
   peers = lib.filter (address: fabric != null && address != fabric.address) (
     lib.catAttrs cfg.fabric (lib.catAttrs "addresses" config.nixwulf.cluster.nodes)
   );
+  linkLocal = import ../lib/link-local.nix { inherit lib; };
 in
 {
-  imports = [ ./fabric-firewall.nix ];
+  imports = [ ./fabrics.nix ];
 
   options.nixwulf.exo = {
     enable = lib.mkEnableOption "exo, which uses the CPU only on Linux: expect none of a GPU's speed";
@@ -36,7 +37,7 @@ in
     peerPort = mkOption {
       type = types.port;
       default = 52414;
-      description = "TCP port between the nodes. exo takes any free one by default, which no firewall rule can name.";
+      description = "TCP port between the nodes. exo 1.0.71 takes any free one by default, which no firewall rule can name.";
     };
     namespace = mkOption {
       type = types.singleLineStr;
@@ -58,12 +59,7 @@ in
   };
 
   config = lib.mkIf cfg.enable {
-    assertions = fabricService.known "nixwulf.exo.fabric" cfg.fabric ++ [
-      {
-        assertion = lib.versionAtLeast newest version;
-        message = "${config.nixwulf.cluster.where}: nixwulf.exo.package is exo ${version}, and the service has the options of ${newest}, which later ones refuse; set it to exo ${newest}.";
-      }
-    ];
+    assertions = fabricService.known "nixwulf.exo.fabric" cfg.fabric;
 
     systemd.services.exo = lib.mkIf (fabric != null) (
       lib.mkMerge [
@@ -71,32 +67,45 @@ in
         {
           description = "exo on the fabric '${cfg.fabric}', on the CPU";
           environment = {
-            EXO_LIBP2P_NAMESPACE = cfg.namespace;
             EXO_OFFLINE = lib.boolToString cfg.offline;
-            EXO_BOOTSTRAP_PEERS = lib.concatMapStringsSep "," (
-              address: "/ip4/${address}/tcp/${toString cfg.peerPort}"
-            ) peers;
             EXO_MODELS_READ_ONLY_DIRS = lib.concatStringsSep ":" cfg.modelsFolders;
             # exo writes its keys and caches below it.
             HOME = "/var/lib/exo";
+          }
+          // lib.optionalAttrs (!zenoh) {
+            EXO_LIBP2P_NAMESPACE = cfg.namespace;
+            EXO_BOOTSTRAP_PEERS = lib.concatMapStringsSep "," (
+              address: "/ip4/${address}/tcp/${toString cfg.peerPort}"
+            ) peers;
           };
           serviceConfig =
             fabricService.hardening
             # The nodes find each other by multicast. Where models are fetched, anybody may answer.
             // lib.optionalAttrs cfg.offline (
-              fabricService.onlyPeers cfg.fabric [
-                "localhost"
-                "multicast"
-              ]
+              fabricService.onlyPeers cfg.fabric (
+                [
+                  "localhost"
+                  "multicast"
+                ]
+                ++ lib.optionals zenoh (map linkLocal ([ fabric.address ] ++ peers))
+              )
             )
             // {
-              ExecStart = utils.escapeSystemdExecArgs [
-                (lib.getExe cfg.package)
-                "--api-port"
-                (toString cfg.apiPort)
-                "--libp2p-port"
-                (toString cfg.peerPort)
-              ];
+              ExecStart = utils.escapeSystemdExecArgs (
+                [
+                  (lib.getExe cfg.package)
+                  "--api-port"
+                  (toString cfg.apiPort)
+                  "--${if zenoh then "zenoh" else "libp2p"}-port"
+                  (toString cfg.peerPort)
+                ]
+                ++ lib.optionals zenoh [
+                  "--discovery-port"
+                  (toString fabricService.udp.exo)
+                  "--namespace"
+                  cfg.namespace
+                ]
+              );
               StateDirectory = "exo";
               # Of /home it sees the models, if they are there.
               ProtectHome = "tmpfs";
@@ -122,7 +131,8 @@ in
         fabricService.ranges.exo
       ];
       # By which the nodes find each other.
-      udp = [ fabricService.udp.exo-mdns ];
+      udp = [ (if zenoh then fabricService.udp.exo else fabricService.udp.exo-mdns) ];
+      ipv6 = zenoh;
     };
   };
 }

@@ -6,8 +6,21 @@ let
   inherit (config.networking) nftables;
   opened = lib.filterAttrs (name: _: fabrics ? ${name}) config.nixwulf.fabric-firewall;
 
-  # Fabrics have no IPv6 addresses: by IPv6 all is closed.
   peers = import ../lib/peers.nix { inherit lib config; };
+  linkLocal = import ../lib/link-local.nix { inherit lib; };
+
+  # Of IPv6 nobody's address is known where the fabric does not give it: all is closed.
+  families = name: [
+    {
+      program = "iptables";
+      source = "ip";
+      addresses = peers name;
+    }
+  ] ++ lib.optional (opened.${name}.ipv6 && config.networking.enableIPv6) {
+    program = "ip6tables";
+    source = "ip6";
+    addresses = map linkLocal (peers name);
+  };
 
   ports = mkOption {
     type = types.listOf (types.either types.port (types.attrsOf types.port));
@@ -22,24 +35,27 @@ let
     description = "Ports, or ranges of them.";
   };
 
-  # A line for each fabric and protocol that has anything to let in.
+  # A line for each fabric, family and protocol that has anything to let in.
   lines =
     render:
     lib.concatLines (
       lib.concatLists (
         lib.mapAttrsToList (
           name: open:
-          lib.concatMap
-            (
-              protocol:
-              lib.optional (open.${protocol} != [ ] && peers name != [ ]) (
-                render fabrics.${name}.interface (peers name) protocol (lib.unique open.${protocol})
+          lib.concatMap (
+            family:
+            lib.concatMap
+              (
+                protocol:
+                lib.optional (open.${protocol} != [ ] && family.addresses != [ ]) (
+                  render fabrics.${name}.interface family protocol (lib.unique open.${protocol})
+                )
               )
-            )
-            [
-              "tcp"
-              "udp"
-            ]
+              [
+                "tcp"
+                "udp"
+              ]
+          ) (families name)
         ) opened
       )
     );
@@ -56,6 +72,14 @@ in
         options = {
           tcp = ports;
           udp = ports;
+          ipv6 = mkOption {
+            type = types.bool;
+            default = false;
+            description = ''
+              Whether the nodes reach these ports by IPv6 too. The fabric's interface then has one IPv6 address, which
+              is link-local and ends with the IPv4 address, and takes none from a router.
+            '';
+          };
         };
       }
     );
@@ -69,17 +93,17 @@ in
   config.networking.firewall = {
     extraCommands = mkIf (!nftables.enable) (
       lines (
-        interface: sources: protocol:
+        interface: family: protocol:
         lib.concatMapStringsSep "\n" (
           port:
-          "iptables -A nixos-fw -i ${interface} -s ${lib.concatStringsSep "," sources} -p ${protocol} --dport ${range ":" port} -j nixos-fw-accept"
+          "${family.program} -A nixos-fw -i ${interface} -s ${lib.concatStringsSep "," family.addresses} -p ${protocol} --dport ${range ":" port} -j nixos-fw-accept"
         )
       )
     );
     extraInputRules = mkIf nftables.enable (
       lines (
-        interface: sources: protocol: open:
-        ''iifname "${interface}" ip saddr { ${lib.concatStringsSep ", " sources} } ${protocol} dport { ${
+        interface: family: protocol: open:
+        ''iifname "${interface}" ${family.source} saddr { ${lib.concatStringsSep ", " family.addresses} } ${protocol} dport { ${
           lib.concatMapStringsSep ", " (range "-") open
         } } accept''
       )

@@ -5,13 +5,17 @@ let
   inherit (config.networking) nftables;
   interfaces = lib.unique (lib.mapAttrsToList (_: fabric: fabric.interface) fabrics);
   isLan = fabric: fabric.kind == "ethernet" && fabric.cable == null;
+  linkLocal = import ../lib/link-local.nix { inherit lib; };
+  known = name: config.nixwulf.fabric-firewall.${name}.ipv6 or false;
   withIpv6 = fabrics != { } && config.networking.enableIPv6;
 in
 {
-  imports = [ ./cluster.nix ];
+  imports = [ ./fabric-firewall.nix ];
 
   config = lib.mkIf (fabrics != { }) {
     networking.useNetworkd = true;
+    # Whoever is on the LAN could answer for any name that DNS does not know.
+    services.resolved.settings.Resolve.LLMNR = lib.mkDefault false;
 
     systemd.network.networks = lib.mapAttrs' (
       name: fabric:
@@ -23,11 +27,16 @@ in
           # none is, for two minutes and in vain (https://github.com/systemd/systemd/blob/main/src/network/wait-online/manager.c).
           RequiredForOnline = if isLan fabric then "routable" else false;
         };
-        address = [ "${fabric.address}/${toString fabric.prefixLength}" ];
+        address = [
+          "${fabric.address}/${toString fabric.prefixLength}"
+        ]
+        ++ lib.optional (known name) "${linkLocal fabric.address}/64";
+        gateway = lib.optional (fabric.gateway != null) fabric.gateway;
+        inherit (fabric) dns;
         networkConfig = {
           # An office LAN has a router that the management address, the route and DNS come from; a cable has none.
-          DHCP = if isLan fabric then "ipv4" else "no";
-          LinkLocalAddressing = if isLan fabric then "ipv6" else "no";
+          DHCP = if isLan fabric && fabric.gateway == null then "ipv4" else "no";
+          LinkLocalAddressing = if isLan fabric && !known name then "ipv6" else "no";
           # RDMA's GIDs vanish with the address when a peer reboots and the carrier drops.
           ConfigureWithoutCarrier = true;
           IgnoreCarrierLoss = true;

@@ -23,7 +23,7 @@ in
     systemd.settings.Manager = {
       RuntimeWatchdogSec = mkDefault "30s";
       # systemd's defaults for a reboot that hangs are ten minutes and never.
-      RebootWatchdogSec = mkDefault "1min";
+      RebootWatchdogSec = mkDefault "30s";
       KExecWatchdogSec = mkDefault "1min";
     };
 
@@ -35,6 +35,12 @@ in
       # Whoever has a keyboard would be root by init=/bin/sh.
       editor = mkDefault false;
     };
+    # An update asks how much room will be free once the oldest is deleted.
+    environment.etc."nixwulf/boot-generations" =
+      mkIf (loader.enable && loader.configurationLimit != null)
+        {
+          text = "${toString loader.configurationLimit}\n";
+        };
     # Not sshd itself: each update that restarts it would stop the target and mark the boot once more, which fails when the
     # entry has a new name meanwhile.
     systemd.services.sshd-started = mkIf (openssh.enable && !openssh.startWhenNeeded) {

@@ -115,6 +115,12 @@ in
           names = desk.succeed("nixwulf nodes exec --cluster /etc/cluster.toml -- uname -n")
           t.assertEqual(sorted(names.splitlines()), ["node1: node1", "node2: node2"])
 
+      with subtest("without the Internet a node follows the clock of the other, and a stranger is told no time"):
+          node2.wait_until_succeeds(f"chronyc -n tracking | grep -F '({ipv4})'", timeout=limit(60))
+          asks = f"chronyd -Q -t {limit(10)} 'server {ipv4} iburst maxsamples 1'"
+          node2.succeed(asks)
+          desk.fail(asks)
+
       with subtest("no password opens a node"):
           offered = desk.fail(
               "ssh -v -o PubkeyAuthentication=no -o BatchMode=yes root@node1 true 2>&1"

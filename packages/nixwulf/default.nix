@@ -1,4 +1,5 @@
-# The driver, with every program that `nixwulf bench` and `nixwulf deploy` start.
+# The driver, with every program that it starts for nodes. nixwulf-lab has those of the lab too: HPL and this flake's
+# llama.cpp are in no public cache, and who deploys waits for neither.
 {
   lib,
   stdenv,
@@ -17,6 +18,7 @@
   openssh,
   sockperf,
   util-linux,
+  withLab ? false,
 }:
 let
   pyproject = fromTOML (builtins.readFile ../../driver/pyproject.toml);
@@ -49,8 +51,8 @@ let
     nixos-anywhere
     openssh
   ]
-  # The lab, a cluster of network namespaces on this machine.
-  ++ lib.optionals stdenv.hostPlatform.isLinux [
+  # A cluster of network namespaces on this machine.
+  ++ lib.optionals (withLab && stdenv.hostPlatform.isLinux) [
     hpl-openblas
     iproute2
     iputils

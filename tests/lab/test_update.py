@@ -423,6 +423,40 @@ def test_a_full_boot_partition_is_named_before_anything_is_activated(desk):
         desk.shell("n1", "umount /run/esp")
 
 
+def test_what_the_boot_loader_deletes_first_is_room(desk, profile):
+    """The oldest generation's kernel leaves the partition before the new one's is written."""
+    make = f"""
+      set -e
+      mkdir -p /run/esp {SYSTEMS}/new/etc/nixwulf {SYSTEMS}/oldest
+      mount -t tmpfs -o size=7m tmpfs /run/esp
+      mkdir -p /run/esp/EFI/nixos
+      for system in oldest old new; do
+        mkdir -p /nix/store/$system-initrd
+        head -c 3000000 /dev/zero >/nix/store/$system-initrd/initrd
+        ln -sfn /nix/store/$system-initrd/initrd {SYSTEMS}/$system/initrd
+      done
+      touch {SYSTEMS}/oldest/kernel
+      for system in oldest old; do
+        cp /nix/store/$system-initrd/initrd /run/esp/EFI/nixos/$system-initrd-initrd.efi
+      done
+      cd /nix/var/nix/profiles
+      ln -s {SYSTEMS}/old system-10-link
+      ln -sfn {SYSTEMS}/oldest system-1-link
+      ln -sfn system-10-link system
+      echo 'LABEL=esp /run/esp vfat defaults 0 2' >{SYSTEMS}/new/etc/fstab
+      echo 3 >{SYSTEMS}/new/etc/nixwulf/boot-generations
+    """
+    desk.shell("n1", make)
+    try:
+        ((state, _, words),) = switch(desk, "n1")
+        assert state == "refused"
+        assert "'/run/esp' of 'n1' has 1 MB left, and an update needs 3 MB; delete old" in words
+        desk.shell("n1", f"echo 2 >{SYSTEMS}/new/etc/nixwulf/boot-generations")
+        assert switch(desk, "n1") == [("updated", True, "")]
+    finally:
+        desk.shell("n1", "umount /run/esp")
+
+
 def test_update_builds_once_copies_to_all_and_switches_all(desk):
     done = desk.nixwulf("update", "--cluster", desk.cluster())
     assert done.returncode == 0, done.stderr

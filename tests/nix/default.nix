@@ -143,7 +143,8 @@ let
     // lib.concatMapAttrs (system: evaluated system) outputs.packages;
 in
 pkgs:
-lib.mapAttrs pkgs.writeText texts
+# Not writeText, which looks at a text when its derivation is named: `nix flake show` would evaluate them all.
+lib.mapAttrs (name: text: pkgs.writeTextFile { inherit name text; }) texts
 // {
   shell-scripts = shellScripts pkgs;
 }

@@ -1,5 +1,6 @@
 """The first two rungs of checks, all at once: everything evaluates and every assertion holds."""
 
+import resource
 import subprocess
 
 import pytest
@@ -18,6 +19,16 @@ def test_every_check_of_the_flake_evaluates_on_every_system_from_an_empty_store(
     everything = ("flake", "check", "--no-build", "--all-systems", "--store", str(empty_store))
     done = flake.nix(*everything, timeout_s=1100)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_the_flake_is_shown_without_evaluating_what_it_checks(flake):
+    """Its VM tests alone take more than two minutes of CPU."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    shown = flake.nix("flake", "show", timeout_s=600)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert shown.returncode == 0, shown.stderr[-4000:]
+    assert "vm-test-run-bench-node" in shown.stdout
+    assert after.ru_utime - before.ru_utime < 60
 
 
 def test_the_lock_is_complete(flake):

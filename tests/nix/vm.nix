@@ -1,6 +1,6 @@
 # A VM test as a check of the flake: nixos/tests/covers.toml is right about it, and its machines' configurations are not
 # kept. It takes one test, for whatever has a name for all of them keeps them all.
-{ lib }:
+{ lib, system }:
 let
   covers = fromTOML (builtins.readFile ../../nixos/tests/covers.toml);
   bare = import ../../lib/bare.nix;
@@ -26,7 +26,9 @@ let
   ) (lib.attrValues test.nodes);
   off = lib.filter (module: lib.all (machine: isOff machine module) machines) modules;
 in
-if off == [ ] then
-  bare test
-else
-  throw "covers.toml: ${name} shows ${lib.concatStringsSep " and " off}, which no machine of it has on"
+bare "vm-test-run-${name}" system (
+  if off == [ ] then
+    test
+  else
+    throw "covers.toml: ${name} shows ${lib.concatStringsSep " and " off}, which no machine of it has on"
+)

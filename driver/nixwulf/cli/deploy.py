@@ -91,6 +91,7 @@ def deploy(
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy.flake import check_reference, load_prebuilt
     from nixwulf.ops.deploy.plan import check_deployable
+    from nixwulf.ops.deploy.text import new_to_others
 
     cluster = load_cluster(name)
     check_deployable(cluster)
@@ -127,6 +128,8 @@ def deploy(
     if phase is None and not code:
         paths = _paths(flake, cluster, nodes, prebuilt)
         code = _verify(cluster, list(found.values()), paths, wait_s)
+        if lacking := new_to_others(cluster, [node.node.name for node in confirmed]):
+            click.echo(lacking)
     ctx.exit(code)
 
 

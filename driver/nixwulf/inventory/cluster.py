@@ -238,6 +238,7 @@ def parse_cluster(document: dict[str, Any], source: str) -> Cluster:
         cluster = with_lab_nodes(cluster, document["lab"]["nodes"])
     _check_names(cluster)
     _check_addresses(cluster)
+    _check_gateways(cluster)
     _check_cables(cluster)
     return cluster
 
@@ -403,6 +404,35 @@ def _check_addresses(cluster: Cluster) -> None:
                     f"address {address!r}."
                 )
             owners[address] = node.name
+
+
+def _check_gateways(cluster: Cluster) -> None:
+    """Whether the addresses are such, a gateway leads out of its network, and a node has one."""
+    written = cluster.document["fabrics"]
+    owners = {end.address: node.name for node in cluster.nodes for end in node.all_ends}
+    for name, fabric in cluster.fabrics.items():
+        key = f"{cluster.source}: fabrics.{name}"
+        gateway = written[name].get("gateway")
+        try:
+            for address in (*written[name].get("dns", ()), *filter(None, [gateway])):
+                ipaddress.IPv4Address(address)
+        except ValueError as error:
+            raise InputError(f"{key}: {error}.") from None
+        if gateway is None:
+            continue
+        if fabric.link_prefix:
+            raise InputError(f"{key}.gateway: cables lead to no router; leave it out.")
+        if ipaddress.IPv4Address(gateway) not in fabric.subnet:
+            raise InputError(f"{key}.gateway is {gateway!r}, outside its subnet {fabric.subnet}.")
+        if gateway in owners:
+            raise InputError(f"{key}.gateway is {gateway!r}, the address of {owners[gateway]!r}.")
+    for node in cluster.nodes:
+        routes = sorted(name for name in node.fabrics if "gateway" in written[name])
+        if len(routes) > 1:
+            raise InputError(
+                f"{cluster.source}: node {node.name!r} has a gateway on {routes[0]!r} and on "
+                f"{routes[1]!r}, and can have one default route; leave one out."
+            )
 
 
 def _lab_cables(cluster: Cluster, name: str, nodes: list[str]) -> Ends:

@@ -43,6 +43,7 @@ let
   users = lib.filterAttrs (_: user: user.isNormalUser || user.name == "root") config.users.users;
   # As driver/nixwulf/data/ports.toml has them, which the driver reads.
   driverPorts = {
+    ipv6 = false;
     tcp = [
       9999
       52414
@@ -68,11 +69,13 @@ let
       }
     ];
     udp = [
+      123
       52413
       5353
       7842
     ];
   };
+  lines = text: lib.filter (line: line != "") (lib.splitString "\n" text);
   commands = [
     "ethtool"
     "iperf"
@@ -124,6 +127,10 @@ in
       root = [ key ];
     };
     actual = lib.mapAttrs (_: user: user.openssh.authorizedKeys.keys) users;
+  };
+  "what runs as a user cannot let in another key" = {
+    expected = [ "/etc/ssh/authorized_keys.d/%u" ];
+    actual = lib.toList config.services.openssh.authorizedKeysFiles;
   };
   "logins and units may lock all memory, without RDMA too" = {
     expected = [
@@ -295,6 +302,22 @@ in
   "clocks are set by chrony" = {
     expected = true;
     actual = config.services.chrony.enable && !config.services.timesyncd.enable;
+  };
+  "each node asks the others for the time on the LAN, answers nobody else, and follows one of them without the Internet" =
+    {
+      expected = [
+        "server 192.168.1.32 iburst"
+        "allow 10.0.0.2"
+        "allow 192.168.1.32"
+        "local stratum 10 orphan"
+      ];
+      actual = lines config.services.chrony.extraConfig;
+    };
+  "a machine without a cluster serves no time" = {
+    expected = [ ];
+    actual =
+      lines
+        (evaluate [ { nixwulf.cluster.sshKeys = [ key ]; } ]).services.chrony.extraConfig;
   };
   "a machine whose cluster has no key is left alone" = {
     expected = false;

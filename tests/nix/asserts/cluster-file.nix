@@ -7,6 +7,10 @@
 let
   template = nixwulf.inventory.read ../../../templates/cluster/cluster.toml;
   older = nixwulf.cluster.nodesOf { } (template // { stateVersion = "26.05"; });
+  silent = nixwulf.cluster.nodesOf { } (template // { stateVersion = null; });
+  warnings =
+    nodes:
+    lib.filter (lib.hasInfix "state_version") nodes.nixosConfigurations.mine-mini1.config.warnings;
   inherit (outputs.nixosConfigurations.mini-3-mini1) config;
   inherit (config.nixwulf) cluster fabrics disk;
 in
@@ -47,6 +51,18 @@ in
     actual = {
       new = template.stateVersion;
       older = older.nixosConfigurations.mine-mini1.config.system.stateVersion;
+    };
+  };
+  "who does not say that release is warned once a node, with the line to write" = {
+    expected = {
+      older = [ ];
+      silent = [
+        "${template.source}: deploy.state_version is missing, and its default changes with Nixwulf; write the NixOS release that the nodes were first deployed with, for new ones state_version = \"${lib.trivial.release}\"."
+      ];
+    };
+    actual = {
+      older = warnings older;
+      silent = warnings silent;
     };
   };
 }

@@ -14,16 +14,42 @@ let
       ) requires.packages
     );
 
-  # Which of some packages the wrapper puts on PATH.
+  # Which of some packages a driver's wrapper puts on PATH.
   onPath =
-    packages:
+    driver: packages:
     let
       path = lib.splitString ":" (
-        builtins.unsafeDiscardStringContext (lib.last pkgs.nixwulf.makeWrapperArgs)
+        builtins.unsafeDiscardStringContext (lib.last driver.makeWrapperArgs)
       );
       isThere = package: lib.elem (builtins.unsafeDiscardStringContext "${lib.getBin package}/bin") path;
     in
     map lib.getName (lib.filter isThere packages);
+  forNodes = with pkgs; [
+    iperf3
+    nixos-anywhere
+    openssh
+  ];
+  forLab = with pkgs; [
+    hpl-openblas
+    iproute2
+    iputils
+    mpi
+    nixwulf-llama-cpp-cpu
+    sockperf
+    util-linux
+  ];
+  # What an app's script finds on PATH first.
+  driverOf =
+    name:
+    lib.findFirst (
+      driver:
+      lib.hasInfix (builtins.unsafeDiscardStringContext "${driver}/bin") (
+        builtins.unsafeDiscardStringContext (nixwulf.commands.programs pkgs).${name}.text
+      )
+    ) null [
+      pkgs.nixwulf
+      pkgs.nixwulf-lab
+    ];
 in
 {
   "nixpkgs' Python and its packages are as new as pyproject.toml asks" = {
@@ -36,25 +62,25 @@ in
     );
     actual = lib.length pkgs.nixwulf.dependencies;
   };
-  "bench, the lab and deploy find their programs" =
-    let
-      packages = with pkgs; [
-        hpl-openblas
-        iperf3
-        iproute2
-        iputils
-        mpi
-        nixos-anywhere
-        nixwulf-llama-cpp-cpu
-        openssh
-        sockperf
-        util-linux
-      ];
-    in
-    {
-      expected = map lib.getName packages;
-      actual = onPath packages;
+  "deploy, update and preflight find their programs, and build none of the lab's" = {
+    expected = map lib.getName forNodes;
+    actual = onPath pkgs.nixwulf (forNodes ++ forLab);
+  };
+  "the lab's are beside them where it runs" = {
+    expected = map lib.getName (forNodes ++ forLab);
+    actual = onPath pkgs.nixwulf-lab (forNodes ++ forLab);
+  };
+  "only bench, which runs the lab where no cluster is given, has the lab's" = {
+    expected = {
+      bench = true;
+      default = false;
+      deploy = false;
+      update = false;
     };
+    actual = lib.mapAttrs (name: _: driverOf name == pkgs.nixwulf-lab) (
+      nixwulf.commands.programs pkgs
+    );
+  };
   "the user's own programs come first" = {
     expected = [
       "--suffix"

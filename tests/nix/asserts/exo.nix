@@ -7,19 +7,27 @@
 }:
 let
   config = evaluate [ node ];
-  # What an exo of a version is refused with.
-  refused =
+  # Of an exo of another version.
+  versioned =
     version:
-    lib.filter (lib.hasInfix "nixwulf.exo.package is exo ${version}, and the service has the options") (
-      failures (evaluate [
-        node
-        {
-          nixwulf.exo.package = pkgs.exo.overrideAttrs {
-            inherit version;
-            __intentionallyOverridingVersion = true;
-          };
-        }
-      ])
+    evaluate [
+      node
+      {
+        nixwulf.exo.package = pkgs.exo.overrideAttrs {
+          inherit version;
+          __intentionallyOverridingVersion = true;
+        };
+      }
+    ];
+  later = versioned "1.0.71-unstable-2026-06-22";
+  arguments =
+    config:
+    lib.concatStringsSep " " (
+      lib.tail (
+        lib.splitString " " (
+          lib.replaceString "\"" "" config.systemd.services.exo.serviceConfig.ExecStart
+        )
+      )
     );
   node = {
     nixwulf.cluster = {
@@ -54,6 +62,11 @@ let
     };
   };
   service = config.systemd.services.exo;
+  ipv6Rules =
+    config:
+    lib.filter (lib.hasPrefix "ip6tables -A nixos-fw -i thunderbolt0") (
+      lib.splitString "\n" config.networking.firewall.extraCommands
+    );
   inherit (config.networking) firewall;
 in
 {
@@ -64,25 +77,55 @@ in
       "BindReadOnlyPaths=\"/models\"\n"
     ];
   };
-  "the service is for exo 1.0.71, and one of later commits is refused with the sentence why" = {
-    expected = [
-      0
-      1
-      1
-      0
-    ];
-    actual = map (version: lib.length (refused version)) [
-      "1.0.71"
-      "1.0.71-unstable-2026-06-22"
-      "1.0.72"
-      pkgs.exo.version
-    ];
+  "its ports are those of its options, and its assertions hold" = {
+    expected = {
+      arguments = "--api-port 52415 --libp2p-port 52414";
+      failures = [ ];
+    };
+    actual = {
+      arguments = arguments config;
+      failures = failures config;
+    };
   };
-  "its ports are those of its options" = {
-    expected = "--api-port 52415 --libp2p-port 52414";
-    actual = lib.concatStringsSep " " (
-      lib.tail (lib.splitString " " (lib.replaceString "\"" "" service.serviceConfig.ExecStart))
-    );
+  "the nodes of an exo after 1.0.71 find each other by IPv6, of which each knows the others' addresses" = {
+    expected = {
+      arguments = "--api-port 52415 --zenoh-port 52414 --discovery-port 52413 --namespace desk";
+      variables = [ ];
+      failures = [ ];
+      network = [
+        "LinkLocalAddressing=no"
+        "Address=10.10.0.1/24"
+        "Address=fe80::a0a:1/64"
+      ];
+      unit = [
+        "10.10.0.1"
+        "10.10.0.2"
+        "localhost"
+        "multicast"
+        "fe80::a0a:1"
+        "fe80::a0a:2"
+      ];
+      rules = map (port: "ip6tables -A nixos-fw -i thunderbolt0 -s fe80::a0a:2 -p ${port} -j nixos-fw-accept") [
+        "tcp --dport 52415"
+        "tcp --dport 52414"
+        "tcp --dport 49152:65535"
+        "udp --dport 52413"
+      ];
+      earlier = [ ];
+    };
+    actual = {
+      arguments = arguments later;
+      variables = lib.filter (
+        name: lib.hasInfix "LIBP2P" name || lib.hasInfix "BOOTSTRAP" name
+      ) (lib.attrNames later.systemd.services.exo.environment);
+      failures = failures later;
+      network =
+        lib.filter (line: builtins.match "(Address|LinkLocalAddressing)=.*" line != null)
+          (lib.splitString "\n" later.systemd.network.units."20-cable.network".text);
+      unit = later.systemd.services.exo.serviceConfig.IPAddressAllow;
+      rules = ipv6Rules later;
+      earlier = ipv6Rules config;
+    };
   };
   "it stays in its namespace and off the Internet, and calls the others on the fabric" = {
     expected = {
@@ -125,6 +168,7 @@ in
           }
         ];
         udp = [ 5353 ];
+        ipv6 = false;
       };
       everywhere = [ ];
       ranges = [ ];

@@ -46,6 +46,8 @@ let
   ];
   lines =
     firewall: lib.filter (lib.hasInfix "thunderbolt0") (lib.splitString "\n" firewall.extraCommands);
+  ipv6.nixwulf.fabric-firewall.cable.ipv6 = true;
+  ipv6Rules = firewall: lib.filter (lib.hasPrefix "ip6tables -A") (lines firewall);
   rules = firewall: lib.filter (lib.hasPrefix "iptables") (lines firewall);
 in
 {
@@ -67,6 +69,29 @@ in
   "where nobody says who the nodes are, the fabric's subnet is let in" = {
     expected = "iptables -A nixos-fw -i thunderbolt0 -s 10.0.0.1/24 -p udp --dport 7842 -j nixos-fw-accept";
     actual = lib.last (rules (node { }));
+  };
+  "where a program wants IPv6, the same nodes are let in by their link-local addresses" = {
+    expected = {
+      iptables = "ip6tables -A nixos-fw -i thunderbolt0 -s fe80::a00:2,fe80::a00:3 -p udp --dport 7842 -j nixos-fw-accept";
+      subnet = "ip6tables -A nixos-fw -i thunderbolt0 -s fe80::a00:1/120 -p udp --dport 7842 -j nixos-fw-accept";
+      nftables = [
+        ''iifname "thunderbolt0" ip6 saddr { fe80::a00:2, fe80::a00:3 } tcp dport { 50052, 32768-60999 } accept''
+        ''iifname "thunderbolt0" ip6 saddr { fe80::a00:2, fe80::a00:3 } udp dport { 7842 } accept''
+      ];
+    };
+    actual = {
+      iptables = lib.last (ipv6Rules (node (lib.recursiveUpdate clustered ipv6)));
+      subnet = lib.last (ipv6Rules (node ipv6));
+      nftables = lib.filter (lib.hasInfix "ip6 saddr") (
+        lib.splitString "\n" (node {
+          imports = [
+            clustered
+            ipv6
+          ];
+          networking.nftables.enable = true;
+        }).extraInputRules
+      );
+    };
   };
   "a cluster of a single node lets nobody in" = {
     expected = [ ];

@@ -10,6 +10,19 @@ let
         mtu = 9000;
         speedGbps = 2.5;
       };
+      nixwulf.fabrics.lone = {
+        kind = "ethernet";
+        interface = "enp2s0";
+        address = "192.168.2.31";
+        prefixLength = 24;
+        mtu = 1500;
+        speedGbps = 1;
+        gateway = "192.168.2.1";
+        dns = [
+          "192.168.2.1"
+          "9.9.9.9"
+        ];
+      };
       nixwulf.fabrics.cable = {
         kind = "thunderbolt-net";
         interface = "thunderbolt0";
@@ -31,6 +44,28 @@ in
   "a fabric's interface has its MTU" = {
     expected = "9000";
     actual = network.linkConfig.MTUBytes;
+  };
+  "a LAN whose gateway is known has no use for a DHCP server, and another has" = {
+    expected = {
+      lone = [
+        "DHCP=no"
+        "Gateway=192.168.2.1"
+        "DNS=192.168.2.1"
+        "DNS=9.9.9.9"
+      ];
+      switch = [ "DHCP=ipv4" ];
+      cable = [ "DHCP=no" ];
+    };
+    actual = lib.genAttrs [ "lone" "switch" "cable" ] (
+      name:
+      lib.filter (line: builtins.match "(DHCP|Gateway|DNS)=.*" line != null) (
+        lib.splitString "\n" (text "20-${name}")
+      )
+    );
+  };
+  "no neighbour on the LAN answers for a name" = {
+    expected = true;
+    actual = lib.hasInfix "LLMNR=false" config.environment.etc."systemd/resolved.conf".text;
   };
   "the network is online when the LAN is, whether or not a cable is plugged in" = {
     expected = {

@@ -20,14 +20,22 @@ in
   "a panic and an initrd without its disk end in a reboot, and so does a system that hangs" = {
     expected = {
       missing = [ ];
-      watchdog = true;
+      watchdogs = [
+        "KExecWatchdogSec=1min"
+        "RebootWatchdogSec=30s"
+        "RuntimeWatchdogSec=30s"
+      ];
     };
     actual = {
       missing = lib.subtractLists node.boot.kernelParams [
         "panic=30"
         "boot.panic_on_fail"
       ];
-      watchdog = lib.hasInfix "RuntimeWatchdogSec=30s" node.environment.etc."systemd/system.conf".text;
+      watchdogs = lib.naturalSort (
+        lib.filter (lib.hasInfix "WatchdogSec=") (
+          lib.splitString "\n" node.environment.etc."systemd/system.conf".text
+        )
+      );
     };
   };
   "what was copied is on the disk before Nix calls it valid" = {
@@ -92,12 +100,14 @@ in
     {
       expected = {
         limit = 5;
+        told = "5\n";
         gc = true;
         options = "--delete-older-than 30d";
         idle = "idle";
       };
       actual = {
         limit = loader.configurationLimit;
+        told = node.environment.etc."nixwulf/boot-generations".text;
         gc = node.nix.gc.automatic;
         inherit (node.nix.gc) options;
         idle = node.systemd.services.nix-gc.serviceConfig.IOSchedulingClass;

@@ -96,6 +96,15 @@ def test_the_lab_can_have_as_many_nodes_as_asked():
             "fabrics.usb = {",
             "on the fabric 'usb', which is not among",
         ),
+        (
+            "mtu = 9000",
+            'mtu = 9000\ngateway = "10.11.0.1"',
+            "fabrics.tb.gateway is '10.11.0.1', outside its subnet 10.10.0.0/24",
+        ),
+        ("mtu = 9000", 'mtu = 9000\ngateway = "10.10.0.2"', "'10.10.0.2', the address of 'b'"),
+        ("mtu = 9000", 'mtu = 9000\ngateway = "10.10.0.1\\n"', "fabrics.tb.gateway is"),
+        ("mtu = 9000", 'mtu = 9000\ndns = ["9.9.9.999"]', "fabrics.tb: "),
+        ("mtu = 9000", "mtu = 9000\ndns = []", "fabrics.tb.dns"),
         ("[fabrics.tb]", "[fabrics.tb", "not TOML"),
     ],
 )
@@ -111,6 +120,46 @@ def test_a_file_that_is_not_there_is_named_with_the_command_that_writes_one(name
     assert caught.value.message.startswith(f"No {missing}; known: dgx-spark-2, ")
     command = f"'nixwulf cluster new HOST... --output {shlex.quote(missing)}'."
     assert caught.value.message.endswith(f", pi-cm5-4. Write your own by {command}")
+
+
+def test_a_node_has_one_default_route(tmp_path):
+    routed = 'gateway = "10.10.0.254"\ndns = ["10.10.0.254", "9.9.9.9"]\n[[nodes]]'
+    text = MINE.replace("[[nodes]]", routed, 1)
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    assert load_cluster(path).fabrics["tb"].transports
+    office = (
+        '[fabrics.office]\nkind = "ethernet"\nspeed_gbps = 1\nmtu = 1500\n'
+        'subnet = "10.20.0.0/24"\ngateway = "10.20.0.254"\n'
+    )
+    place = 'fabrics.office = { interface = "eth0", address = "10.20.0.1" }\n'
+    first = text.replace("[fabrics.tb]", f"{office}[fabrics.tb]", 1)
+    both = first.replace("fabrics.tb = {", f"{place}fabrics.tb = {{", 1)
+    said = refusal(tmp_path, both)
+    assert "node 'a' has a gateway on 'office' and on 'tb'" in said
+
+
+def test_a_cable_has_no_gateway():
+    end = {"interface": "thunderbolt0", "address": "10.10.0.1"}
+    fabric = {
+        "kind": "thunderbolt-net",
+        "speed_gbps": 20,
+        "mtu": 9000,
+        "subnet": "10.10.0.0/24",
+        "link_prefix": 30,
+        "gateway": "10.10.0.5",
+    }
+    nodes = [
+        {
+            "name": name,
+            "platform": "framework-desktop",
+            "ssh": f"root@{name}",
+            "fabrics": {"tb": {"links": {other: {**end, "address": address}}}},
+        }
+        for name, other, address in (("a", "b", "10.10.0.1"), ("b", "a", "10.10.0.2"))
+    ]
+    with pytest.raises(InputError, match="gateway: cables lead to no router; leave it out"):
+        parse_cluster({"name": "mine", "fabrics": {"tb": fabric}, "nodes": nodes}, "FILE")
 
 
 def test_a_small_subnet_is_refused_for_lab_nodes():

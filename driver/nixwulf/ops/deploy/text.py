@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from nixwulf.core.document import Column, Row, RowGroup, Table, plain_table
 from nixwulf.core.text import clean
-from nixwulf.inventory.cluster import Node
+from nixwulf.inventory.cluster import Cluster, Node
+from nixwulf.inventory.platforms import load_platform
 from nixwulf.ops.deploy.machine import Disk, Machine
 from nixwulf.ops.deploy.plan import DeployPlan, NodePlan
 from nixwulf.ops.deploy.refusals import shown
@@ -38,6 +39,22 @@ def plan_text(plan: DeployPlan) -> str:
     if plan.locked_out:
         rows.append(RowGroup(f"REFUSED: {plan.locked_out}"))
     return plain_table(Table(_COLUMNS, rows), indent=2)
+
+
+def new_to_others(cluster: Cluster, installed: Sequence[str]) -> str | None:
+    """What the flake's nodes that were not installed lack where one is new to them; None of all."""
+    others = [
+        node.name
+        for node in cluster.nodes
+        if node.name not in installed and load_platform(node.platform)["system"].endswith("-linux")
+    ]
+    if not others or not installed:
+        return None
+    command = shlex.join(["nixwulf", "update", "--cluster", cluster.source])
+    return (
+        f"{', '.join(others)} drop the packets of a node that is new to the cluster, or has "
+        f"another address, until they are updated; run '{command}'."
+    )
 
 
 def wiping(plan: NodePlan) -> str:

@@ -110,10 +110,32 @@ check_disks() {
     esac
     if [ "$type" = vfat ] && [ -d "$place" ] && other_than_booted kernel initrd; then
       wanted=$(du -kcL "$new/kernel" "$new/initrd" | sed -n '$s/\t.*//p')
-      has_room "$place" $((wanted + 1024)) " && $old/bin/switch-to-configuration boot"
+      has_room "$place" $((wanted + 1024 - $(freed_first "$place"))) " && $old/bin/switch-to-configuration boot"
     fi
   done <"$new/etc/fstab"
   has_room / 262144 ""
+}
+
+# How the files that boot a system are called on the partition by NixOS's installer of systemd-boot.
+boot_files() {
+  for part in kernel initrd; do
+    readlink -f "$1/$part" | sed 's|^/nix/store/||; s|/.*/|/|; s|/|-|; s|$|.efi|'
+  done
+}
+
+# KiB on the partition that boots that the new system's boot loader frees before it writes: those of generations beyond its limit.
+freed_first() {
+  limit=$(cat "$new/etc/nixwulf/boot-generations" 2>/dev/null || true)
+  if [ -n "$limit" ]; then
+    kept=$(
+      boot_files "$new"
+      printf '%s\n' "$profile"-*-link | sort -V | tail -n $((limit - 1)) |
+        while read -r link; do boot_files "$link"; done
+    )
+    for file in "$1"/EFI/nixos/*.efi; do
+      printf '%s\n' "$kept" | grep -qxF -e "${file##*/}" || du -k "$file" 2>/dev/null || true
+    done
+  fi | awk '{ freed += $1 } END { print freed + 0 }'
 }
 
 has_room() {

@@ -37,6 +37,11 @@ class Hpl(Benchmark):
     runs on the head, and the driver starts its daemons over its own ssh connections: nodes need no
     keys to each other. They need the same Open MPI, 4 or 5, and its ephemeral ports open on the
     fabric. Ranks are not bound. On Linux only.
+
+    A low number is the BLAS first. On Zen 5 (Strix Halo) OpenBLAS up to 0.3.33 does not know the
+    processor (https://github.com/OpenMathLib/OpenBLAS/issues/6029), and nixpkgs builds it without
+    AVX-512, which halves the multiply-adds of a cycle: take AMD's BLIS with nb 456, as nodes of
+    the flake do.
     """
 
     name = "hpl"
@@ -58,8 +63,8 @@ class Hpl(Benchmark):
             default=256,
             minimum=1,
             help=(
-                "block size: 256 for BLIS and OpenBLAS on large cores, 80 for the lab's small "
-                "problems"
+                "block size: 256 for BLIS and OpenBLAS on large cores, 456 for AMD's BLIS on "
+                "Zen 5, 80 for the lab's small problems"
             ),
         ),
         "ranks_per_node": Parameter(

@@ -24,7 +24,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.ops.deploy.flake import Layout
 from nixwulf.ops.deploy.machine import parse_machine
 from nixwulf.ops.deploy.plan import check_deployable
-from nixwulf.ops.deploy.text import facts_text, plan_text
+from nixwulf.ops.deploy.text import facts_text, new_to_others, plan_text
 
 CLUSTER = cluster_of("fw1", "fw2")
 OTHER_DISK = "/dev/disk/by-id/ata-OTHER"
@@ -298,6 +298,16 @@ reached as root
   command      nixos-anywhere --flake '.#mine-fw3' --target-host root@192.168.1.12 \
 --copy-host-keys --print-build-logs --phases disko,install,reboot"""
     )
+
+
+def test_nodes_that_were_there_before_have_to_be_updated_to_let_a_new_one_in():
+    """Their firewall lets in the addresses that the cluster file had when they were built."""
+    names = [node.name for node in CLUSTER.nodes]
+    assert new_to_others(CLUSTER, names) is None
+    assert new_to_others(CLUSTER, []) is None
+    words = new_to_others(CLUSTER, names[:1])
+    assert words.startswith(f"{', '.join(names[1:])} drop the packets of a node that is new")
+    assert words.endswith(f"run 'nixwulf update --cluster {CLUSTER.source}'.")
 
 
 def test_the_facts_text_lists_every_disk_by_the_id_to_write_down():
