@@ -323,6 +323,66 @@ def test_a_node_whose_power_was_cut_while_it_kept_a_system_ends_on_the_one_that_
     assert record(desk, "n1", "switch")[-2:] == [f"{SYSTEMS}/old test", f"{SYSTEMS}/old boot"]
 
 
+def without_nix(desk):
+    """The desk's PATH has no nix."""
+    (desk.folder / "bin" / "nix").unlink()
+    own = [Path(place) for place in desk.environment["PATH"].split(":")]
+    kept = [str(place) for place in own if not (place / "nix").exists()]
+    return {**desk.environment, "PATH": ":".join(kept)}
+
+
+def rollback(desk, *more):
+    return desk.nixwulf("update", "--cluster", desk.cluster(), "--node", "n1", "--rollback", *more)
+
+
+def test_a_node_goes_back_to_its_previous_generation_by_choice_and_without_a_nix_here(
+    desk, profile
+):
+    assert switch(desk, "n1") == [("updated", False, "")]
+    desk.environment.update(without_nix(desk))
+    done = rollback(desk)
+    assert done.returncode == 0, done.stderr
+    made = desk.shell("n1", "stat -c %y /nix/var/nix/profiles/system-1-link").partition(".")[0]
+    assert done.stdout == f"Node 'n1' runs generation 1 of {made} again.\n"
+    assert current(desk, "n1") == f"{SYSTEMS}/old"
+    assert profile() == ["system-1-link", "system", "system-1-link", "system-2-link"]
+    assert record(desk, "n1", "switch")[-2:] == [f"{SYSTEMS}/old test", f"{SYSTEMS}/old boot"]
+    (timer,) = [line for line in record(desk, "n1", "systemd-run") if f" sh {SYSTEMS}/new " in line]
+    assert timer.startswith("--quiet --unit=nixwulf-rollback --on-active=300 ")
+    again = rollback(desk)
+    assert again.returncode == 3
+    assert "'n1' has no generation before 'system-1-link'; update it to the " in again.stderr
+    assert "No node was switched" in again.stderr
+    assert current(desk, "n1") == f"{SYSTEMS}/old"
+
+
+def test_of_generations_that_were_deleted_in_between_the_last_that_is_there_is_the_previous_one(
+    desk, profile
+):
+    place = "/nix/var/nix/profiles"
+    desk.shell("n1", f"cd {place}; for n in 2 9; do ln -s {SYSTEMS}/old system-$n-link; done")
+    desk.shell("n1", f"cd {place}; ln -s {SYSTEMS}/new system-10-link; ln -s x system-11-link")
+    desk.shell("n1", f"ln -sfn system-10-link {place}/system")
+    desk.shell("n1", f"ln -sfn {SYSTEMS}/new /run/current-system")
+    done = rollback(desk)
+    assert done.returncode == 0, done.stderr
+    assert "runs generation 9 of " in done.stdout
+    assert profile()[0] == "system-9-link"
+
+
+def test_a_node_that_cannot_go_back_by_choice_keeps_both_generations(desk, profile):
+    assert switch(desk, "n1") == [("updated", False, "")]
+    desk.shell("n1", "echo 'echo No space left on device; exit 1' >/run/hooks/boot-old")
+    done = rollback(desk)
+    assert done.returncode == 1
+    assert (
+        "Node 'n1' went back to its old system: No space left on device; see what else there is "
+        "by 'nixos-rebuild list-generations' there." in done.stderr
+    )
+    assert current(desk, "n1") == f"{SYSTEMS}/new"
+    assert profile() == ["system-2-link", "system", "system-1-link", "system-2-link"]
+
+
 def test_an_interface_that_a_node_does_not_have_is_named_before_anything_is_built(desk):
     layout = {"disks": [], "labels": [], "modules": [], "interfaces": []}
     out = {"out": f"{SYSTEMS}/new", "drv": "/nix/store/new.drv", "layout": layout}

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 @flake_option
 @prebuilt_option
 @click.option(
+    "--rollback", is_flag=True, help="Go back to the generation before the present one; no build."
+)
+@click.option(
     "--rollback-after",
     "seconds",
     type=click.IntRange(min=30),
@@ -43,6 +46,7 @@ def update(
     dry_run: bool,
     flake: str,
     prebuilt_file: Path | None,
+    rollback: bool,
     seconds: int,
     expect_cluster: str | None,
 ) -> None:
@@ -56,6 +60,7 @@ def update(
       nixwulf update --cluster clusters/mine.toml --dry-run
       nixwulf update --cluster clusters/mine.toml --node mini2
       nixwulf update --cluster clusters/mine.toml --prebuilt result
+      nixwulf update --cluster clusters/mine.toml --node mini2 --rollback
     """
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.inventory.platforms import load_platform
@@ -66,25 +71,36 @@ def update(
     check_deployable(cluster)
     check_reference(flake)
     nodes = choose(cluster, chosen)
-    lacking = lacks_nix()
+    if rollback and prebuilt_file:
+        raise InputError(
+            f"--rollback takes a system that the node has, and --prebuilt {str(prebuilt_file)!r} "
+            "names another; give one of the two."
+        )
+    lacking = None if rollback else lacks_nix()
     if lacking:
         raise InputError(f"Systems cannot be built or copied here, because {lacking}.")
     of = {node.name: load_platform(node.platform)["system"] for node in nodes}
     linux = [node for node in nodes if of[node.name].endswith("-linux")]
     for node in nodes:
         if node not in linux:
-            steps = darwin_steps(flake, node, attribute(cluster, node))
+            steps = (
+                [f"ssh {node.ssh} sudo darwin-rebuild --rollback"]
+                if rollback
+                else darwin_steps(flake, node, attribute(cluster, node))
+            )
             click.echo("\n  ".join([f"{node.name}: by hand, with nix-darwin:", *steps]))
     if not linux:
         return
-    if prebuilt_file:
+    if rollback:
+        targets = _rollback_targets(cluster, linux)
+    elif prebuilt_file:
         targets = _prebuilt_targets(cluster, linux, prebuilt_file)
     else:
         targets = _flake_targets(cluster, linux, flake)
     if dry_run:
         _print_commands(targets, seconds)
         return
-    failures = _bring(cluster, targets, expect_cluster)
+    targets, failures = _bring(cluster, targets, expect_cluster)
     if failures:
         for words in failures:
             click.echo(words, err=True)
@@ -129,23 +145,40 @@ def _prebuilt_targets(cluster: Cluster, nodes: Sequence[Node], file: Path) -> li
     ]
 
 
+def _rollback_targets(cluster: Cluster, nodes: Sequence[Node]) -> list[Target]:
+    """Nodes that are asked later which system they had before."""
+    from nixwulf.nodes.ssh import connections
+    from nixwulf.ops.deploy import update as updating
+    from nixwulf.ops.deploy.flake import Built
+
+    reach = connections(cluster)
+    return [
+        updating.Target(reach[node.name], Built(None, ""), installable="", here=True)
+        for node in nodes
+    ]
+
+
 def _print_commands(targets: Sequence[Target], seconds: int) -> None:
     from nixwulf.ops.deploy import update as updating
 
     build = updating.build_command(targets)
     if build:
         click.echo(shlex.join(build))
-    for target in targets:
+    bring = [target for target in targets if target.system.path]
+    for target in bring:
         click.echo(shlex.join(updating.bring_command(target)))
     names = ", ".join(target.node.name for target in targets)
+    what = "Then on {}: activate it" if bring else "On {}: activate the generation before"
     click.echo(
-        f"Then on {names}: activate it, reach the node over a new connection, and keep it; or go "
+        f"{what.format(names)}, reach the node over a new connection, and keep it; or go "
         f"back after {seconds} s."
     )
 
 
-def _bring(cluster: Cluster, targets: Sequence[Target], expect_cluster: str | None) -> list[str]:
-    """Build once and copy to all; why a node does not have its system, empty when all have.
+def _bring(
+    cluster: Cluster, targets: Sequence[Target], expect_cluster: str | None
+) -> tuple[Sequence[Target], list[str]]:
+    """Build once and copy to all, or find what nodes had before; and why a node has no system.
 
     Nothing is built when a node does not answer, is being measured, or is another cluster's.
     """
@@ -156,13 +189,15 @@ def _bring(cluster: Cluster, targets: Sequence[Target], expect_cluster: str | No
     failures = list(open_all(target.connection for target in targets).values())
     failures = failures or updating.unfit(cluster, targets, expect_cluster)
     if failures:
-        return failures
+        return targets, failures
+    if not targets[0].system.path:
+        return updating.previous(targets)
     build = updating.build_command(targets)
     if build:
         click.echo(f"Building for {plural(len(targets), 'node')}.", err=True)
         updating.build(build)
     click.echo(f"Copying to {plural(len(targets), 'node')}.", err=True)
-    return updating.bring_all(targets)
+    return targets, updating.bring_all(targets)
 
 
 def _switch(targets: Sequence[Target], seconds: int) -> int:

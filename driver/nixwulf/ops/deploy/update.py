@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from nixwulf.core import interrupts
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import NixwulfError, quoted
 from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.nodes.ssh import Connection, Unreachable, each
 from nixwulf.ops.deploy.flake import FEATURES, Built, error_of
@@ -24,6 +25,7 @@ _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "update.sh"
 _PAUSE_S = 2.0
 _ROLLING_BACK_S = 120
 _ANSWER_S = 300  # installing a boot loader may take its time
+_PREVIOUS = re.compile(r"^previous (\d+) (/\S+) (.+)$", re.ASCII | re.MULTILINE)
 Report = Callable[[str, str], None]
 
 GOOD = {"updated", "unchanged"}
@@ -34,13 +36,15 @@ class Target:
     """A node and the system that it is to run.
 
     installable: the system as nix names it in a flake; empty for one that is built already. here:
-    whether this machine builds or has it.
+    whether this machine builds or has it. generation: its number and date, where it is one that the
+    node had before.
     """
 
     connection: Connection
     system: Built
     installable: str
     here: bool
+    generation: str = ""
 
     @property
     def node(self) -> Node:
@@ -52,7 +56,7 @@ class Target:
 class Update:
     """What came of a node: its state, whether it needs a reboot, and the lines of its log.
 
-    idle: new services of a fabric that did not start.
+    idle: new services of a fabric that did not start. generation: as of its target.
 
     The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'refused', 'lost', and
     'lost-late': lost after the command to keep the new system, so that it may boot either.
@@ -63,6 +67,7 @@ class Update:
     reboot: bool = False
     words: str = ""
     idle: tuple[str, ...] = ()
+    generation: str = ""
 
 
 def store_address(ssh: str) -> str:
@@ -173,6 +178,34 @@ def bring_all(targets: Sequence[Target]) -> list[str]:
     return [words for words in each(attempt, targets) if words]
 
 
+def previous(targets: Sequence[Target]) -> tuple[list[Target], list[str]]:
+    """Each node's generation before its present one as what it is to run, asked in parallel.
+
+    Returns:
+        The targets of nodes that have one, and a sentence for each that has none.
+    """
+
+    def ask(target: Target) -> Target | str:
+        script, name = _SCRIPT.read_text("utf-8"), target.node.name
+        try:
+            answer = target.connection.script(script, "previous", name, timeout_s=_ANSWER_S)
+        except NixwulfError as error:
+            return error.message
+        line = _PREVIOUS.search(answer)
+        if line is None:
+            return (
+                f"Node {name!r} answered with {quoted(answer)}, expected the generation before its "
+                "present one; see 'nixos-rebuild list-generations' there."
+            )
+        return replace(target, system=Built(None, line[2]), generation=f"{line[1]} {line[3]}")
+
+    found = each(ask, targets)
+    return (
+        [one for one in found if isinstance(one, Target)],
+        [one for one in found if isinstance(one, str)],
+    )
+
+
 def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[Update]:
     """Switch nodes in parallel, each to its system, which it has.
 
@@ -181,7 +214,10 @@ def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[
         report: called with a node's name and what happens there.
     """
     # Interrupted: nobody comes back to the nodes, and so they go back.
-    return each(lambda target: _switch(target, seconds, report), targets)
+    return each(
+        lambda target: replace(_switch(target, seconds, report), generation=target.generation),
+        targets,
+    )
 
 
 def _switch(target: Target, seconds: int, report: Report) -> Update:
@@ -192,8 +228,10 @@ def _switch(target: Target, seconds: int, report: Report) -> Update:
     """
     node, path = target.node, target.system.path
     script, fresh = _SCRIPT.read_text("utf-8"), target.connection.fresh()
+    number = target.generation.partition(" ")[0]
+    start = ("start", node.name, path, str(seconds), number)
     try:
-        started = fresh.script(script, "start", node.name, path, str(seconds), timeout_s=_ANSWER_S)
+        started = fresh.script(script, *start, timeout_s=_ANSWER_S)
     except Unreachable as error:
         # The node may have taken the command: it is asked below what came of it.
         report(node.name, error.message)
@@ -246,12 +284,15 @@ def sentence(update: Update) -> str:
     name = update.node.name
     because = f": {update.words}" if update.words else ""
     again = "; correct the configuration and update again."
+    if update.generation:
+        again = "; see what else there is by 'nixos-rebuild list-generations' there."
     idle = ", ".join(update.idle)
     start = f"'ssh {update.node.ssh} systemctl restart {' '.join(update.idle)}'"
     if idle and update.state == "updated":
         return f"Node {name!r} is updated, and {idle} did not start; run {start}."
+    generation = f"runs generation {update.generation} again"
     return {
-        "updated": f"Node {name!r} is updated.",
+        "updated": f"Node {name!r} {generation if update.generation else 'is updated'}.",
         "unchanged": f"Node {name!r} runs this system already.",
         "rolled-back": f"Node {name!r} went back to its old system{because}{again}",
         "rollback-failed": f"Node {name!r} could not go back{because}; reboot it: it boots the old "
