@@ -83,18 +83,14 @@ def update(
     linux = [node for node in nodes if of[node.name].endswith("-linux")]
     for node in nodes:
         if node not in linux:
-            steps = (
-                [f"ssh {node.ssh} sudo darwin-rebuild --rollback"]
-                if rollback
-                else darwin_steps(flake, node, attribute(cluster, node))
-            )
+            steps = darwin_steps(flake, node, attribute(cluster, node))
+            if rollback:
+                steps = [f"ssh {node.ssh} sudo darwin-rebuild --rollback"]
             click.echo("\n  ".join([f"{node.name}: by hand, with nix-darwin:", *steps]))
     if not linux:
         return
-    if rollback:
-        targets = _rollback_targets(cluster, linux)
-    elif prebuilt_file:
-        targets = _prebuilt_targets(cluster, linux, prebuilt_file)
+    if rollback or prebuilt_file:
+        targets = _made_targets(cluster, linux, prebuilt_file)
     else:
         targets = _flake_targets(cluster, linux, flake)
     if dry_run:
@@ -128,32 +124,20 @@ def _flake_targets(cluster: Cluster, nodes: Sequence[Node], flake: str) -> list[
     ]
 
 
-def _prebuilt_targets(cluster: Cluster, nodes: Sequence[Node], file: Path) -> list[Target]:
+def _made_targets(
+    cluster: Cluster, nodes: Sequence[Node], prebuilt_file: Path | None
+) -> list[Target]:
+    """Nodes and their systems of --prebuilt; without a file each is asked later what it had."""
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy import update as updating
     from nixwulf.ops.deploy.flake import Built, load_prebuilt
 
-    found, reach = load_prebuilt(file, cluster, nodes).nodes, connections(cluster)
+    reach, systems = connections(cluster), dict.fromkeys((n.name for n in nodes), Built(None, ""))
+    if prebuilt_file:
+        made = load_prebuilt(prebuilt_file, cluster, nodes).nodes
+        systems = {name: Built(None, one.system, one.layout) for name, one in made.items()}
     return [
-        updating.Target(
-            reach[node.name],
-            Built(None, found[node.name].system, found[node.name].layout),
-            installable="",
-            here=True,
-        )
-        for node in nodes
-    ]
-
-
-def _rollback_targets(cluster: Cluster, nodes: Sequence[Node]) -> list[Target]:
-    """Nodes that are asked later which system they had before."""
-    from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.deploy import update as updating
-    from nixwulf.ops.deploy.flake import Built
-
-    reach = connections(cluster)
-    return [
-        updating.Target(reach[node.name], Built(None, ""), installable="", here=True)
+        updating.Target(reach[node.name], systems[node.name], installable="", here=True)
         for node in nodes
     ]
 
