@@ -488,8 +488,9 @@ def test_update_builds_once_copies_to_all_and_switches_all(desk):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["Node 'n1' is updated.", "Node 'n2' is updated."]
     calls = [" ".join(call.split()[:1]) for call in desk.calls("nix")]
-    assert calls == ["eval", "config", "config", "build", "copy", "copy"]
-    (build,) = [call for call in desk.calls("nix") if call.startswith("build ")]
+    assert calls == ["eval", "config", "config", "build", "build", "copy", "copy"]
+    asked, build = [call for call in desk.calls("nix") if call.startswith("build ")]
+    assert asked == f"{build} --dry-run"
     assert build.endswith("--no-link --print-build-logs /nix/store/new.drv^out")
     copies = sorted(call.rpartition("--to ")[2] for call in desk.calls("nix") if "--to " in call)
     assert copies == [f"ssh-ng://n1 {SYSTEMS}/new", f"ssh-ng://n2 {SYSTEMS}/new"]
@@ -514,12 +515,15 @@ def test_when_a_node_lacks_its_system_none_is_switched(desk):
     desk.program(
         "nix",
         f'printf "%s\\n" "$*" >>{desk.folder}/nix.calls\ncase "$*" in\n'
-        '*ssh-ng://n2*) echo "error: no space left" >&2; exit 1 ;;\n'
+        '*ssh-ng://n2*) echo "error: No space left on device" >&2; exit 1 ;;\n'
         f"*eval*) cat {desk.folder}/systems.json ;;\nconfig*) echo x86_64-linux ;;\nesac",
     )
     done = desk.nixwulf("update", "--cluster", desk.cluster())
     assert done.returncode == 3
-    assert "Node 'n2' has not got its system: no space left; run 'nix copy " in done.stderr
+    assert (
+        "Node 'n2' has not got its system: No space left on device; make room there: 'ssh n2 "
+        "nix-collect-garbage --delete-older-than 30d'." in done.stderr
+    )
     assert "No node was switched" in done.stderr
     assert record(desk, "n1", "systemd-run") == []
 
@@ -540,7 +544,7 @@ def test_a_node_that_is_being_measured_is_not_updated(desk, tmp_path):
 def test_a_build_that_fails_changes_no_node(desk):
     desk.program(
         "nix",
-        'case "$*" in\nbuild*) echo "error: builder failed" >&2; exit 1 ;;\n'
+        'case "$*" in\n*--dry-run) ;;\nbuild*) echo "error: builder failed" >&2; exit 1 ;;\n'
         f"*eval*) cat {desk.folder}/systems.json ;;\nconfig*) echo x86_64-linux ;;\nesac",
     )
     done = desk.nixwulf("update", "--cluster", desk.cluster())

@@ -109,10 +109,11 @@ def _flake_targets(cluster: Cluster, nodes: Sequence[Node], flake: str) -> list[
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy import update as updating
+    from nixwulf.ops.deploy.building import systems_built_here
     from nixwulf.ops.deploy.flake import attribute, installable, systems
 
     evaluated = systems(flake, [attribute(cluster, node) for node in nodes])
-    local, reach = updating.built_here(), connections(cluster)
+    local, reach = systems_built_here(), connections(cluster)
     return [
         updating.Target(
             reach[node.name],
@@ -169,6 +170,7 @@ def _bring(
     from nixwulf.core.text import plural
     from nixwulf.nodes.ssh import open_all
     from nixwulf.ops.deploy import update as updating
+    from nixwulf.ops.deploy.building import build_here
 
     failures = list(open_all(target.connection for target in targets).values())
     failures = failures or updating.unfit(cluster, targets, expect_cluster)
@@ -179,7 +181,7 @@ def _bring(
     build = updating.build_command(targets)
     if build:
         click.echo(f"Building for {plural(len(targets), 'node')}.", err=True)
-        updating.build(build)
+        build_here(build, "The systems are")
     click.echo(f"Copying to {plural(len(targets), 'node')}.", err=True)
     return targets, updating.bring_all(targets)
 

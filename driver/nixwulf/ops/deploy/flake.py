@@ -18,6 +18,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.errors import quoted as quoted_value
 from nixwulf.core.files import read_json
 from nixwulf.core.schema import check
+from nixwulf.core.text import clean
 from nixwulf.inventory.cluster import Cluster, Node
 
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
@@ -28,6 +29,25 @@ _LAYOUT_KEYS = ("disks", "labels", "modules", "interfaces")
 # Of a store anywhere; the names in it have no other characters.
 _MOST_S = 3600  # of an evaluation, which takes seconds, and minutes where sources are fetched
 _PATH = re.compile(r"/[\w+.?=/-]+", re.ASCII)
+COLLECT = "nix-collect-garbage --delete-older-than 30d"
+NO_ROOM = re.compile("No space|(?:database or )?disk is full")
+# What nix prints where something is missing here, and the next step.
+_REMEDIES = (
+    (NO_ROOM, f"make room by '{COLLECT}'"),
+    (
+        re.compile(r"executing \W*git\W*: No such file"),
+        "git is not on PATH: install it, such as by 'nix profile install nixpkgs#git'",
+    ),
+    (
+        re.compile(r"find a flake\.nix|does not contain a '\S*flake\.nix'|getting status of "),
+        "give --flake the folder of your flake, or begin one by 'nix flake init -t "
+        "github:nixwulf/nixwulf'",
+    ),
+    (
+        re.compile("resolve host|unable to download|Failed to connect|Could not connect"),
+        "it needs a network once: run 'nix flake archive {}' where there is one",
+    ),
+)
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
 
 
@@ -86,7 +106,17 @@ def lacks_nix() -> str | None:
     """Why nothing can be asked of a flake here, or None."""
     if shutil.which("nix"):
         return None
-    return "nix is not on PATH; install it (https://nixos.org/download), or start this by 'nix run'"
+    return (
+        "nix is not on PATH; install it by "
+        "'curl -L https://nixos.org/nix/install | sh -s -- --daemon'"
+    )
+
+
+def remedy(stderr: str, flake: str) -> str | None:
+    """What to do about something missing here that nix stumbled over, or None."""
+    words = clean(stderr)
+    found = (then for pattern, then in _REMEDIES if pattern.search(words))
+    return next(found, "").format(flake) or None
 
 
 def layouts(flake: str, attributes: Sequence[str]) -> dict[str, Layout]:
@@ -169,7 +199,7 @@ def _evaluate(
 ) -> Mapping[str, Any]:
     if not attributes:
         return {}
-    command = evaluation(flake, output, attributes, function)
+    command, then = evaluation(flake, output, attributes, function), None
     try:
         done = interrupts.run(
             command,
@@ -182,15 +212,15 @@ def _evaluate(
             errors="replace",
         )
         problem = error_of(done.stderr) if done.returncode != 0 else ""
+        then = remedy(done.stderr, flake)
     except bounded.TooMuch:
         problem = f"nix printed more than {bounded.MOST_CHARACTERS >> 20} MiB"
     except subprocess.TimeoutExpired:
         problem = f"nix took longer than {_MOST_S // 60} min"
     if problem:
-        raise InputError(
-            f"The flake {flake!r} does not evaluate: {problem}; see all of it by "
-            f"'nix eval {flake}#{output}.{attributes[0]}.config.networking.hostName'."
-        )
+        own = f"{flake}#{output}.{attributes[0]}.config.networking.hostName"
+        then = then or f"see all of it by 'nix eval {own}'"
+        raise InputError(f"The flake {flake!r} does not evaluate: {problem}; {then}.")
     try:
         found = json.loads(done.stdout)
     except (ValueError, RecursionError):
@@ -217,7 +247,7 @@ def _evaluate(
 
 def error_of(stderr: str) -> str:
     """The sentence in what nix printed: the last that begins with 'error:', else the last line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in clean(stderr).splitlines() if line.strip()]
     errors = [line.partition("error:")[2].strip() for line in lines if "error:" in line]
     return next((e for e in reversed(errors) if e), lines[-1] if lines else "it printed nothing")
 

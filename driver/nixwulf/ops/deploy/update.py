@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,8 @@ from nixwulf.core import interrupts
 from nixwulf.core.errors import NixwulfError, quoted
 from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.nodes.ssh import Connection, Unreachable, each
-from nixwulf.ops.deploy.flake import FEATURES, Built, error_of
+from nixwulf.ops.deploy.building import store_address
+from nixwulf.ops.deploy.flake import COLLECT, FEATURES, NO_ROOM, Built, error_of
 from nixwulf.ops.deploy.machine import Machine, gather_machines
 from nixwulf.ops.deploy.refusals import absent_interfaces, in_use, other_cluster
 
@@ -70,12 +70,6 @@ class Update:
     generation: str = ""
 
 
-def store_address(ssh: str) -> str:
-    """A node's store, as nix names it."""
-    user, at, host = ssh.rpartition("@")
-    return f"ssh-ng://{user}{at}[{host}]" if ":" in host else f"ssh-ng://{ssh}"
-
-
 def build_command(targets: Sequence[Target]) -> list[str]:
     """The one build of all systems that are built on this machine; empty when none is."""
     derivations = sorted(
@@ -109,16 +103,6 @@ def nix_environment(connection: Connection) -> dict[str, str]:
     return {**os.environ, "NIX_SSHOPTS": shlex.join(connection.fresh().options)}
 
 
-def built_here() -> set[str]:
-    """The systems that nix builds on this machine."""
-    found: set[str] = set()
-    for setting in ("system", "extra-platforms"):
-        command = ["nix", "config", "show", *FEATURES, setting]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-        found |= set(done.stdout.decode("utf-8", "replace").split())
-    return found
-
-
 def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | None) -> list[str]:
     """Why nodes are left alone, from one round trip to each.
 
@@ -144,16 +128,6 @@ def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | N
     return reasons
 
 
-def build(command: Sequence[str]) -> None:
-    """Build with nix's own progress on the terminal; raises NixwulfError."""
-    done = interrupts.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
-    if done.returncode != 0:
-        raise NixwulfError(
-            f"The systems are not built, and no node is changed: nix ended with {done.returncode}; "
-            "see its words above."
-        )
-
-
 def bring_all(targets: Sequence[Target]) -> list[str]:
     """Bring each node its system, in parallel; why not, where that failed."""
 
@@ -170,10 +144,10 @@ def bring_all(targets: Sequence[Target]) -> list[str]:
         )
         if done.returncode == 0:
             return None
-        return (
-            f"Node {target.node.name!r} has not got its system: {error_of(done.stderr)}; run "
-            f"'{shlex.join(command)}'."
-        )
+        then = f"run '{shlex.join(command)}'"
+        if NO_ROOM.search(done.stderr):
+            then = f"make room there: 'ssh {target.node.ssh} {COLLECT}'"
+        return f"Node {target.node.name!r} has not got its system: {error_of(done.stderr)}; {then}."
 
     return [words for words in each(attempt, targets) if words]
 
