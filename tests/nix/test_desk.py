@@ -54,7 +54,8 @@ FLAKE = """{
 BUILT_HERE = "sandbox = false\nbuild-hook =\nsubstitute = false\n"
 TOP = """
 let make = name: more: derivation ({
-  inherit name; system = builtins.currentSystem; builder = "/bin/sh"; args = [ "-c" "echo >$out" ];
+  inherit name; of = "FOLDER"; system = builtins.currentSystem; builder = "/bin/sh";
+  args = [ "-c" "echo >$out" ];
 } // more);
 in make "top" { parts = map (name: make name { }) [
   "linux-6.17.13" "linux-6.17.13.tar.xz" "llama-cpp-vulkan-9842" "linux-firmware-20260622" "unit"
@@ -184,7 +185,7 @@ def test_what_does_not_fit_into_the_store_is_not_fetched(desk, tmp_path):
 
 
 def test_what_is_compiled_for_long_is_said_before_and_nothing_where_all_is_there(desk, tmp_path):
-    (tmp_path / "top.nix").write_text(TOP)
+    (tmp_path / "top.nix").write_text(TOP.replace("FOLDER", str(tmp_path)))
     how = {"NIX_CONFIG": BUILT_HERE, "NIX_REMOTE": ""}
     first = build(desk, "-f", "top.nix", **how)
     assert first.returncode == 0, first.stderr

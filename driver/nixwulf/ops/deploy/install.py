@@ -76,10 +76,11 @@ def _elsewhere(plan: NodePlan, plans: Sequence[NodePlan]) -> str:
     """What to do where this machine cannot build a node's installer."""
     system, ssh = load_platform(plan.node.platform)["system"], plan.node.ssh
     for one in plans:
-        if one.machine and one.machine.nixos and one.machine.system == system:
+        if (own := one.machine) and own.nixos and not own.installer and own.system == system:
             there = f"{store_address(one.node.ssh)} {system}"
             command = shlex.join([*plan.build, "--builders", there, "--max-jobs", "0"])
-            return f"Node {one.node.name!r} runs NixOS and can build it: '{command}'."
+            can = f"Node {one.node.name!r} runs NixOS and can build it"
+            return f"{can}: run '{command}', then this again."
     if system in systems_built_here():
         return "Where it cannot be built, boot the image of the platform, or use --prebuilt."
     return (
