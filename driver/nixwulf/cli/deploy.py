@@ -91,6 +91,7 @@ def deploy(
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy.flake import check_reference, load_prebuilt
     from nixwulf.ops.deploy.plan import check_deployable
+    from nixwulf.ops.deploy.text import plan_text
 
     cluster = load_cluster(name)
     check_deployable(cluster)
@@ -110,7 +111,7 @@ def deploy(
         paths = _paths(flake, cluster, nodes, prebuilt)
         ctx.exit(_verify(cluster, list(found.values()), paths, 0))
     plan = _plan(cluster, flake, nodes, expected, expect_cluster, found, prebuilt, dry_run)
-    _print_plan(plan)
+    click.echo(plan_text(plan))
     if dry_run:
         ctx.exit(EXIT_GATE if plan.refusals else 0)
     if plan.refusals or plan.unreached:
@@ -200,12 +201,6 @@ def _plan(
         locked_out=locked_out(cluster, connections.values()),
         local_machine=local_machine_identity(),
     )
-
-
-def _print_plan(plan: DeployPlan) -> None:
-    from nixwulf.ops.deploy.text import plan_text
-
-    click.echo(plan_text(plan))
 
 
 def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:

@@ -89,10 +89,8 @@ def update(
             click.echo("\n  ".join([f"{node.name}: by hand, with nix-darwin:", *steps]))
     if not linux:
         return
-    if rollback or prebuilt_file:
-        targets = _made_targets(cluster, linux, prebuilt_file)
-    else:
-        targets = _flake_targets(cluster, linux, flake)
+    built = rollback or prebuilt_file is not None
+    targets = _targets(cluster, linux, flake, prebuilt_file, built=built)
     if dry_run:
         _print_commands(targets, seconds)
         return
@@ -105,40 +103,34 @@ def update(
     ctx.exit(_switch(targets, seconds))
 
 
-def _flake_targets(cluster: Cluster, nodes: Sequence[Node], flake: str) -> list[Target]:
+def _targets(
+    cluster: Cluster, nodes: Sequence[Node], flake: str, prebuilt_file: Path | None, *, built: bool
+) -> list[Target]:
+    """Nodes with the systems that they are to run; built: of --prebuilt, or what each had before.
+
+    What a node had before is asked later, and its path is empty until then.
+    """
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.deploy import update as updating
     from nixwulf.ops.deploy.building import systems_built_here
-    from nixwulf.ops.deploy.flake import attribute, installable, systems
+    from nixwulf.ops.deploy.flake import Built, attribute, installable, load_prebuilt, systems
+    from nixwulf.ops.deploy.update import Target
 
-    evaluated = systems(flake, [attribute(cluster, node) for node in nodes])
-    local, reach = systems_built_here(), connections(cluster)
-    return [
-        updating.Target(
-            reach[node.name],
-            evaluated[attribute(cluster, node)],
-            installable(flake, attribute(cluster, node)),
-            here=load_platform(node.platform)["system"] in local,
-        )
-        for node in nodes
-    ]
-
-
-def _made_targets(
-    cluster: Cluster, nodes: Sequence[Node], prebuilt_file: Path | None
-) -> list[Target]:
-    """Nodes and their systems of --prebuilt; without a file each is asked later what it had."""
-    from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.deploy import update as updating
-    from nixwulf.ops.deploy.flake import Built, load_prebuilt
-
-    reach, systems = connections(cluster), dict.fromkeys((n.name for n in nodes), Built(None, ""))
+    names = {node.name: attribute(cluster, node) for node in nodes}
+    found = dict.fromkeys(names.values(), Built(None, ""))
     if prebuilt_file:
         made = load_prebuilt(prebuilt_file, cluster, nodes).nodes
-        systems = {name: Built(None, one.system, one.layout) for name, one in made.items()}
+        found = {names[n]: Built(None, made[n].system, made[n].layout) for n in names}
+    elif not built:
+        found = systems(flake, list(names.values()))
+    local, reach = set() if built else systems_built_here(), connections(cluster)
     return [
-        updating.Target(reach[node.name], systems[node.name], installable="", here=True)
+        Target(
+            reach[node.name],
+            found[names[node.name]],
+            "" if built else installable(flake, names[node.name]),
+            here=built or load_platform(node.platform)["system"] in local,
+        )
         for node in nodes
     ]
 

@@ -32,22 +32,15 @@ _PATH = re.compile(r"/[\w+.?=/-]+", re.ASCII)
 COLLECT = "nix-collect-garbage --delete-older-than 30d"
 NO_ROOM = re.compile("No space|(?:database or )?disk is full")
 # What nix prints where something is missing here, and the next step.
-_REMEDIES = (
-    (NO_ROOM, f"make room by '{COLLECT}'"),
-    (
-        re.compile(r"executing \W*git\W*: No such file"),
-        "git is not on PATH: install it, such as by 'nix profile install nixpkgs#git'",
-    ),
-    (
-        re.compile(r"find a flake\.nix|does not contain a '\S*flake\.nix'|getting status of "),
-        "give --flake the folder of your flake, or begin one by 'nix flake init -t "
-        "github:nixwulf/nixwulf'",
-    ),
-    (
-        re.compile("resolve host|unable to download|Failed to connect|Could not connect"),
-        "it needs a network once: run 'nix flake archive {}' where there is one",
-    ),
-)
+_REMEDIES = {
+    NO_ROOM.pattern: f"make room by '{COLLECT}'",
+    r"executing \W*git\W*: No such file": "git is not on PATH: install it, such as by "
+    "'nix profile install nixpkgs#git'",
+    r"find a flake\.nix|does not contain a '\S*flake\.nix'|getting status of ": "give --flake the "
+    "folder of your flake, or begin one by 'nix flake init -t github:nixwulf/nixwulf'",
+    "resolve host|unable to download|Failed to connect|Could not connect": "it needs a network "
+    "once: run 'nix flake archive {}' where there is one",
+}
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
 
 
@@ -114,8 +107,7 @@ def lacks_nix() -> str | None:
 
 def remedy(stderr: str, flake: str) -> str | None:
     """What to do about something missing here that nix stumbled over, or None."""
-    words = clean(stderr)
-    found = (then for pattern, then in _REMEDIES if pattern.search(words))
+    found = (then for pattern, then in _REMEDIES.items() if re.search(pattern, clean(stderr)))
     return next(found, "").format(flake) or None
 
 

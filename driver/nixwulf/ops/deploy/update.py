@@ -153,11 +153,7 @@ def bring_all(targets: Sequence[Target]) -> list[str]:
 
 
 def previous(targets: Sequence[Target]) -> tuple[list[Target], list[str]]:
-    """Each node's generation before its present one as what it is to run, asked in parallel.
-
-    Returns:
-        The targets of nodes that have one, and a sentence for each that has none.
-    """
+    """Targets that are each node's generation before its present one, and why there is none."""
 
     def ask(target: Target) -> Target | str:
         script, name = _SCRIPT.read_text("utf-8"), target.node.name
