@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import choose, machines, only_nodes
+from nixwulf.cli.options import choose, json_format, machines, only_nodes, print_json
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     help="Only this phase.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+@json_format("Of a dry run's plan.")
 @flake_option
 @click.option(
     "--yes-wipe", multiple=True, metavar="NAME", help="Wipe this node without asking; repeatable."
@@ -67,6 +68,7 @@ def deploy(
     chosen: tuple[str, ...],
     phase: str | None,
     dry_run: bool,
+    form: str,
     flake: str,
     yes_wipe: tuple[str, ...],
     expect: tuple[str, ...],
@@ -93,6 +95,8 @@ def deploy(
     from nixwulf.ops.deploy.plan import check_deployable
     from nixwulf.ops.deploy.text import plan_text
 
+    if form == "json" and (phase or not dry_run):
+        raise click.UsageError("--format json is of --dry-run.")
     cluster = load_cluster(name)
     check_deployable(cluster)
     check_reference(flake)
@@ -111,7 +115,7 @@ def deploy(
         paths = _paths(flake, cluster, nodes, prebuilt)
         ctx.exit(_verify(cluster, list(found.values()), paths, 0))
     plan = _plan(cluster, flake, nodes, expected, expect_cluster, found, prebuilt, dry_run)
-    click.echo(plan_text(plan))
+    print_json(vars(plan) | {"cluster": name}) if form == "json" else click.echo(plan_text(plan))
     if dry_run:
         ctx.exit(EXIT_GATE if plan.refusals else 0)
     if plan.refusals or plan.unreached:

@@ -1,5 +1,6 @@
 """Commands at a desk that lacks programs say which, and the next command; its PATH is empty."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from machine_factory import DISK, KEY
+from stand_in import put
 
 CLUSTER = f"""
 name = "mine"
@@ -59,6 +61,28 @@ def test_without_nix_the_sentence_says_how_to_get_it(nixwulf, words, begin):
     done = nixwulf(*words)
     assert done.returncode == 2
     assert done.stderr == f"Error: {begin}, because nix is not on PATH; {INSTALL}\n"
+
+
+def test_a_plan_and_what_nodes_answer_are_json_where_no_node_answers(nixwulf, tmp_path):
+    put(tmp_path / "bin", "ssh", "echo 'ssh: no route to host' >&2; exit 255")
+    done = nixwulf("deploy", "--dry-run", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    (node,) = plan["nodes"]
+    assert plan["cluster"] == "mine.toml"
+    assert (node["node"]["name"], node["method"], node["machine"]) == ("fw1", "kexec", None)
+    assert "no route to host" in node["unreached"]
+    (state,) = json.loads(nixwulf("preflight", "--only", "status", "--format", "json").stdout)
+    assert (state["name"], state["owned"]) == ("fw1", [])
+    assert "no route to host" in state["error"]
+    facts = json.loads(nixwulf("preflight", "--only", "facts", "--format", "json").stdout)
+    assert "no route to host" in facts["fw1"]
+
+
+def test_json_is_of_a_dry_run(nixwulf):
+    done = nixwulf("deploy", "--format", "json")
+    assert done.returncode == 2
+    assert "--format json is of --dry-run." in done.stderr
 
 
 def test_the_file_is_checked_without_nix(nixwulf):

@@ -12,8 +12,8 @@ from stand_in import put
 NIXOS = DEBIAN | {"os-release": "ID=nixos\nPRETTY_NAME='NixOS 26.11 (Zokor)'"}
 # hand-made: no Mac is at hand (form: nix 2.34.8 on Linux, asked for a derivation of aarch64-darwin)
 REFUSES = (
-    'case "$*" in config*) echo aarch64-darwin ;; *--dry-run) ;;\n*) '
-    "echo \"error: Cannot build '/nix/store/x.drv'. Reason: platform mismatch\" >&2; exit 1 ;;\nesac"
+    'case "$*" in config*) echo aarch64-darwin ;; *--dry-run) ;;\n*) echo '
+    " \"error: Cannot build '/nix/store/x.drv'. Reason: platform mismatch\" >&2; exit 1 ;;\nesac"
 )
 
 
