@@ -36,7 +36,8 @@ CLOSED = closed_words(PLUGINS)
 def test_no_planted_text_leaves_from_any_field(step):
     every = planted.texts()
     assert len(every) >= 400
-    # Each in one field, of every 16th text in each field; 'make campaign' plants all in all.
+    # Each in one field, and in steps of 16 each of 15 fields has some; 'make campaign' plants all
+    # in all.
     for place, one in list(enumerate(every))[::step]:
         field = planted.FIELDS[place % len(planted.FIELDS)]
         assert list(planted.leaks([one], [field])) == []
