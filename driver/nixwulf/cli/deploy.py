@@ -124,7 +124,7 @@ def deploy(
         click.echo("Nothing was changed; leave nodes out with --node.", err=True)
         ctx.exit(EXIT_GATE)
     confirmed = _confirm(plan, yes_wipe)
-    code = _install(cluster, confirmed, found, limit_s)
+    code = _install(cluster, flake, confirmed, found, limit_s)
     left_out = [node for node in plan.nodes if node.method != "check" and node not in confirmed]
     for node in left_out:
         click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
@@ -229,6 +229,7 @@ def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
 
 def _install(
     cluster: Cluster,
+    flake: str,
     plans: Sequence[NodePlan],
     connections: Mapping[str, Connection],
     limit_s: float,
@@ -238,7 +239,7 @@ def _install(
 
     if not plans:
         return 0
-    build_installers(plans)
+    build_installers(plans, flake)
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = Path("runs") / f"deploy-{cluster.name}-{started}"
     click.echo(f"Installing {plural(len(plans), 'node')}; logs are in {folder}.", err=True)

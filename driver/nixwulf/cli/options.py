@@ -172,8 +172,11 @@ def json_format(words: str) -> Callable[[Any], Any]:
 
 def print_json(document: Any) -> None:
     """Print JSON, in which a dataclass is an object of its fields, and a set a list."""
-    plain = lambda one: sorted(one) if isinstance(one, frozenset) else vars(one)  # noqa: E731
-    click.echo(json.dumps(document, indent=1, default=plain))
+    click.echo(json.dumps(document, indent=1, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else vars(value)
 
 
 def timeout(default_s: float, words: str) -> Callable[[Any], Any]:

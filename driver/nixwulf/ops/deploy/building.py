@@ -28,14 +28,23 @@ _LONG = re.compile(
 
 
 def build_here(command: Sequence[str], what: str, elsewhere: str = "") -> None:
-    """Build with nix's own progress on the terminal, after a line on what is made.
+    """Announce a build, and build with nix's own progress on the terminal; as `announce`."""
+    announce(command, what, elsewhere)
+    done = interrupts.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    if done.returncode != 0:
+        why = f"nix ended with {done.returncode}, see its words above"
+        raise _failed(what, why, f"run '{shlex.join(command)}'", elsewhere)
+
+
+def announce(command: Sequence[str], what: str, elsewhere: str = "") -> None:
+    """Print a line on what a command of nix would build, if anything.
 
     Args:
         what: begins the sentence of a failure, such as 'The systems are'.
         elsewhere: ends it.
 
     Raises:
-        NixwulfError: nix did not build it, or it does not fit into the store.
+        NixwulfError: it cannot be built, or does not fit into the store.
     """
     asked = interrupts.run(
         [*command, "--dry-run"],
@@ -45,21 +54,19 @@ def build_here(command: Sequence[str], what: str, elsewhere: str = "") -> None:
         text=True,
         errors="replace",
     )
+    if asked.returncode:
+        then = remedy(asked.stderr, ".") or f"run '{shlex.join(command)}'"
+        raise _failed(what, error_of(asked.stderr), then, elsewhere)
     free = shutil.disk_usage(_STORE).free if _STORE.is_dir() else sys.maxsize
     unpacked = sum(float(size) * _UNITS[u] for _, _, size, u in _FETCHED.findall(asked.stderr))
-    then = f"run '{shlex.join(command)}'"
-    if asked.returncode:
-        why, then = error_of(asked.stderr), remedy(asked.stderr, ".") or then
-    elif unpacked > free:
+    if unpacked > free:
         sizes = f"{unpacked / GIB:.2f} GiB come to '{_STORE}', which has {free / GIB:.2f} GiB left"
-        why, then = sizes, f"make room by '{COLLECT}'"
-    else:
-        print(announcement(asked.stderr), end="", file=sys.stderr)
-        done = interrupts.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
-        if done.returncode == 0:
-            return
-        why = f"nix ended with {done.returncode}, see its words above"
-    raise NixwulfError(f"{what} not built, and no node is changed: {why}; {then}.{elsewhere}")
+        raise _failed(what, sizes, f"make room by '{COLLECT}'", elsewhere)
+    print(announcement(asked.stderr), end="", file=sys.stderr)
+
+
+def _failed(what: str, why: str, then: str, elsewhere: str) -> NixwulfError:
+    return NixwulfError(f"{what} not built, and no node is changed: {why}; {then}.{elsewhere}")
 
 
 def announcement(dry_run: str) -> str:

@@ -20,8 +20,8 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.text import clean
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes.ssh import Connection, as_options
-from nixwulf.ops.deploy.building import build_here, store_address, systems_built_here
-from nixwulf.ops.deploy.flake import lacks_nix
+from nixwulf.ops.deploy.building import announce, build_here, store_address, systems_built_here
+from nixwulf.ops.deploy.flake import FEATURES, installable, lacks_nix
 from nixwulf.ops.deploy.plan import NodePlan
 
 _GRACE_S = 5
@@ -65,8 +65,14 @@ def check_programs(wanted: Sequence[str]) -> None:
         )
 
 
-def build_installers(plans: Sequence[NodePlan]) -> None:
-    """Build what nodes are booted into, once a platform; raises NixwulfError."""
+def build_installers(plans: Sequence[NodePlan], flake: str) -> None:
+    """Build what nodes are booted into, once a platform; raises NixwulfError.
+
+    What nixos-anywhere then builds of their systems is said before.
+    """
+    own = [installable(flake, plan.attribute) for plan in plans if "--flake" in plan.command]
+    if own:
+        announce(["nix", "build", *FEATURES, "--no-link", *own], "The systems are")
     for plan in {plan.build: plan for plan in plans if plan.build}.values():
         Path("runs").mkdir(exist_ok=True)
         build_here(plan.build, "An installer is", f" {_elsewhere(plan, plans)}")

@@ -28,7 +28,7 @@ def words(tmp_path, monkeypatch):
         names = [f"fw{number}" for number, _ in enumerate(bases, start=1)]
         found = {n: machine(b, boot=n, hostname=n) for n, b in zip(names, bases, strict=True)}
         with pytest.raises(NixwulfError) as raised:
-            build_installers(plan_of(found).nodes)
+            build_installers(plan_of(found).nodes, ".")
         return raised.value.message
 
     return build
