@@ -112,10 +112,8 @@ def _print_status(connections: Mapping[str, Connection], form: str) -> bool:
     from nixwulf.ops.recover.down import states
 
     found = states(connections.values())
-    if form == "json":
-        print_json(found)
-    else:
-        click.echo("\n".join(one.sentence() for one in found))
+    text = "\n".join(one.sentence() for one in found)
+    print_json(found) if form == "json" else click.echo(text)
     return not any(one.error is not None for one in found)
 
 

@@ -79,11 +79,7 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
 
 
 def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, Any]:
-    """A search as JSON: strategies from the best, speeds in its unit, times in seconds.
-
-    Args:
-        why: it ended.
-    """
+    """A search, and why it ended, as JSON: strategies from the best, speeds in its unit."""
     ranked, request = state.ranked(), state.request
     queue = order(ranked)
     return {

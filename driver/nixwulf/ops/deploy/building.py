@@ -46,14 +46,7 @@ def announce(command: Sequence[str], what: str, elsewhere: str = "") -> None:
     Raises:
         NixwulfError: it cannot be built, or does not fit into the store.
     """
-    asked = interrupts.run(
-        [*command, "--dry-run"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
+    asked = interrupts.ask([*command, "--dry-run"])
     if asked.returncode:
         then = remedy(asked.stderr, ".") or f"run '{shlex.join(command)}'"
         raise _failed(what, error_of(asked.stderr), then, elsewhere)
@@ -85,9 +78,8 @@ def systems_built_here() -> set[str]:
     """The systems that nix builds on this machine."""
     found: set[str] = set()
     for setting in ("system", "extra-platforms"):
-        command = ["nix", "config", "show", *FEATURES, setting]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-        found |= set(done.stdout.decode("utf-8", "replace").split())
+        shown = interrupts.ask(["nix", "config", "show", *FEATURES, setting])
+        found |= set(shown.stdout.split())
     return found
 
 

@@ -193,16 +193,7 @@ def _evaluate(
         return {}
     command, then = evaluation(flake, output, attributes, function), None
     try:
-        done = interrupts.run(
-            command,
-            timeout=_MOST_S,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
+        done = interrupts.ask(command, timeout=_MOST_S)
         problem = error_of(done.stderr) if done.returncode != 0 else ""
         then = remedy(done.stderr, flake)
     except bounded.TooMuch:

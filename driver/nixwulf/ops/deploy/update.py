@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -133,15 +132,7 @@ def bring_all(targets: Sequence[Target]) -> list[str]:
 
     def attempt(target: Target) -> str | None:
         command = bring_command(target)
-        done = interrupts.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=nix_environment(target.connection),
-        )
+        done = interrupts.ask(command, env=nix_environment(target.connection))
         if done.returncode == 0:
             return None
         then = f"run '{shlex.join(command)}'"
