@@ -68,9 +68,14 @@ def check_programs(wanted: Sequence[str]) -> None:
 def build_installers(plans: Sequence[NodePlan], flake: str) -> None:
     """Build what nodes are booted into, once a platform; raises NixwulfError.
 
-    What nixos-anywhere then builds of their systems is said before.
+    What nixos-anywhere then builds here of their systems is said before.
     """
-    own = [installable(flake, plan.attribute) for plan in plans if "--flake" in plan.command]
+    local = systems_built_here()
+    own = [
+        installable(flake, plan.attribute)
+        for plan in plans
+        if "--flake" in plan.command and load_platform(plan.node.platform)["system"] in local
+    ]
     if own:
         announce(["nix", "build", *FEATURES, "--no-link", *own], "The systems are")
     for plan in {plan.build: plan for plan in plans if plan.build}.values():
