@@ -36,7 +36,7 @@ _REMEDIES = {
     NO_ROOM.pattern: f"make room by '{COLLECT}'",
     r"executing \W*git\W*: No such file": "git is not on PATH: install it, such as by "
     "'nix profile install nixpkgs#git'",
-    r"find a flake\.nix|does not contain a '\S*flake\.nix'|getting status of \W*/(?!nix/)": "give --flake the folder "
+    r"find a flake\.nix|getting status of \W*/(?!nix/)": "give --flake the folder "
     "of your flake, or begin one by 'nix flake init -t github:nixwulf/nixwulf'",
     "resolve host|unable to download|Failed to connect|Could not connect": "it needs a network "
     "once: run 'nix flake archive {}' where there is one",
