@@ -114,5 +114,25 @@ in
           runs("good")
           booted = node1.succeed("readlink -f /run/booted-system").strip()
           t.assertEqual(booted, SYSTEMS["good"])
+
+      with subtest("it goes back to the generation before by choice, and boots that"):
+          status, words = update(None)
+          t.assertEqual(status, 0, words)
+          t.assertRegex(words, "Node 'node1' runs generation 1 of .* again[.]")
+          t.assertIn("A reboot is needed for kernel or initrd: node1.", words)
+          runs("base")
+          node1.reboot()
+          node1.wait_for_unit("multi-user.target", timeout=limit(60))
+          runs("base")
+          booted = node1.succeed("readlink -f /run/booted-system").strip()
+          t.assertEqual(booted, SYSTEMS["base"])
+
+      with subtest("before the first generation there is none"):
+          # The desk sees that the node answers again later than the node itself.
+          desk.wait_until_succeeds("ssh -n root@node1 true", timeout=limit(60))
+          status, words = update(None)
+          t.assertEqual(status, 3, words)
+          t.assertIn("'node1' has no generation before 'system-1-link'; update it", words)
+          runs("base")
     '';
 }

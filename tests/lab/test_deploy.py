@@ -171,7 +171,12 @@ def test_the_commands_that_would_install_are_run_and_then_the_nodes_are_verified
         "--copy-host-keys --print-build-logs --phases kexec,disko,install,reboot"
         for node in ("n1", "n2")
     ]
-    (build,) = [call for call in bench.calls("nix") if call.startswith("build ")]
+    systems, asked, build = [call for call in bench.calls("nix") if call.startswith("build ")]
+    assert systems.endswith(
+        '--no-link .#nixosConfigurations."own-n1".config.system.build.toplevel '
+        '.#nixosConfigurations."own-n2".config.system.build.toplevel --dry-run'
+    )
+    assert asked == f"{build} --dry-run"
     assert build.endswith(
         "--out-link runs/kexec-generic-x86_64.tar .#packages.x86_64-linux.kexec-generic-x86_64"
     )
@@ -184,7 +189,8 @@ def test_the_commands_that_would_install_are_run_and_then_the_nodes_are_verified
 def test_where_the_installer_cannot_be_built_no_node_is_changed(bench):
     bench.program(
         "nix",
-        f'case "$*" in *disko*) cat {bench.folder}/disks.json ;; build*) exit 7 ;; esac',
+        f'case "$*" in *disko*) cat {bench.folder}/disks.json ;;\n'
+        "*--dry-run) ;; build*) exit 7 ;; esac",
     )
     done = bench.nixwulf("deploy", "--cluster", bench.cluster(), "--node", "n1", "--yes-wipe", "n1")
     assert done.returncode == 1, done.stdout + done.stderr

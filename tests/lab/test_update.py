@@ -323,6 +323,66 @@ def test_a_node_whose_power_was_cut_while_it_kept_a_system_ends_on_the_one_that_
     assert record(desk, "n1", "switch")[-2:] == [f"{SYSTEMS}/old test", f"{SYSTEMS}/old boot"]
 
 
+def without_nix(desk):
+    """The desk's PATH has no nix."""
+    (desk.folder / "bin" / "nix").unlink()
+    own = [Path(place) for place in desk.environment["PATH"].split(":")]
+    kept = [str(place) for place in own if not (place / "nix").exists()]
+    return {**desk.environment, "PATH": ":".join(kept)}
+
+
+def rollback(desk, *more):
+    return desk.nixwulf("update", "--cluster", desk.cluster(), "--node", "n1", "--rollback", *more)
+
+
+def test_a_node_goes_back_to_its_previous_generation_by_choice_and_without_a_nix_here(
+    desk, profile
+):
+    assert switch(desk, "n1") == [("updated", False, "")]
+    desk.environment.update(without_nix(desk))
+    done = rollback(desk)
+    assert done.returncode == 0, done.stderr
+    made = desk.shell("n1", "stat -c %y /nix/var/nix/profiles/system-1-link").partition(".")[0]
+    assert done.stdout == f"Node 'n1' runs generation 1 of {made} again.\n"
+    assert current(desk, "n1") == f"{SYSTEMS}/old"
+    assert profile() == ["system-1-link", "system", "system-1-link", "system-2-link"]
+    assert record(desk, "n1", "switch")[-2:] == [f"{SYSTEMS}/old test", f"{SYSTEMS}/old boot"]
+    (timer,) = [line for line in record(desk, "n1", "systemd-run") if f" sh {SYSTEMS}/new " in line]
+    assert timer.startswith("--quiet --unit=nixwulf-rollback --on-active=300 ")
+    again = rollback(desk)
+    assert again.returncode == 3
+    assert "'n1' has no generation before 'system-1-link'; update it to the " in again.stderr
+    assert "No node was switched" in again.stderr
+    assert current(desk, "n1") == f"{SYSTEMS}/old"
+
+
+def test_of_generations_that_were_deleted_in_between_the_last_that_is_there_is_the_previous_one(
+    desk, profile
+):
+    place = "/nix/var/nix/profiles"
+    desk.shell("n1", f"cd {place}; for n in 2 9; do ln -s {SYSTEMS}/old system-$n-link; done")
+    desk.shell("n1", f"cd {place}; ln -s {SYSTEMS}/new system-10-link; ln -s x system-11-link")
+    desk.shell("n1", f"ln -sfn system-10-link {place}/system")
+    desk.shell("n1", f"ln -sfn {SYSTEMS}/new /run/current-system")
+    done = rollback(desk)
+    assert done.returncode == 0, done.stderr
+    assert "runs generation 9 of " in done.stdout
+    assert profile()[0] == "system-9-link"
+
+
+def test_a_node_that_cannot_go_back_by_choice_keeps_both_generations(desk, profile):
+    assert switch(desk, "n1") == [("updated", False, "")]
+    desk.shell("n1", "echo 'echo No space left on device; exit 1' >/run/hooks/boot-old")
+    done = rollback(desk)
+    assert done.returncode == 1
+    assert (
+        "Node 'n1' went back to its old system: No space left on device; see what else there is "
+        "by 'nixos-rebuild list-generations' there." in done.stderr
+    )
+    assert current(desk, "n1") == f"{SYSTEMS}/new"
+    assert profile() == ["system-2-link", "system", "system-1-link", "system-2-link"]
+
+
 def test_an_interface_that_a_node_does_not_have_is_named_before_anything_is_built(desk):
     layout = {"disks": [], "labels": [], "modules": [], "interfaces": []}
     out = {"out": f"{SYSTEMS}/new", "drv": "/nix/store/new.drv", "layout": layout}
@@ -462,8 +522,9 @@ def test_update_builds_once_copies_to_all_and_switches_all(desk):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["Node 'n1' is updated.", "Node 'n2' is updated."]
     calls = [" ".join(call.split()[:1]) for call in desk.calls("nix")]
-    assert calls == ["eval", "config", "config", "build", "copy", "copy"]
-    (build,) = [call for call in desk.calls("nix") if call.startswith("build ")]
+    assert calls == ["eval", "config", "config", "build", "build", "copy", "copy"]
+    asked, build = [call for call in desk.calls("nix") if call.startswith("build ")]
+    assert asked == f"{build} --dry-run"
     assert build.endswith("--no-link --print-build-logs /nix/store/new.drv^out")
     copies = sorted(call.rpartition("--to ")[2] for call in desk.calls("nix") if "--to " in call)
     assert copies == [f"ssh-ng://n1 {SYSTEMS}/new", f"ssh-ng://n2 {SYSTEMS}/new"]
@@ -488,12 +549,15 @@ def test_when_a_node_lacks_its_system_none_is_switched(desk):
     desk.program(
         "nix",
         f'printf "%s\\n" "$*" >>{desk.folder}/nix.calls\ncase "$*" in\n'
-        '*ssh-ng://n2*) echo "error: no space left" >&2; exit 1 ;;\n'
+        '*ssh-ng://n2*) echo "error: No space left on device" >&2; exit 1 ;;\n'
         f"*eval*) cat {desk.folder}/systems.json ;;\nconfig*) echo x86_64-linux ;;\nesac",
     )
     done = desk.nixwulf("update", "--cluster", desk.cluster())
     assert done.returncode == 3
-    assert "Node 'n2' has not got its system: no space left; run 'nix copy " in done.stderr
+    assert (
+        "Node 'n2' has not got its system: No space left on device; make room there: 'ssh n2 "
+        "nix-collect-garbage --delete-older-than 30d'." in done.stderr
+    )
     assert "No node was switched" in done.stderr
     assert record(desk, "n1", "systemd-run") == []
 
@@ -514,7 +578,7 @@ def test_a_node_that_is_being_measured_is_not_updated(desk, tmp_path):
 def test_a_build_that_fails_changes_no_node(desk):
     desk.program(
         "nix",
-        'case "$*" in\nbuild*) echo "error: builder failed" >&2; exit 1 ;;\n'
+        'case "$*" in\n*--dry-run) ;;\nbuild*) echo "error: builder failed" >&2; exit 1 ;;\n'
         f"*eval*) cat {desk.folder}/systems.json ;;\nconfig*) echo x86_64-linux ;;\nesac",
     )
     done = desk.nixwulf("update", "--cluster", desk.cluster())

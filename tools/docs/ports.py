@@ -29,7 +29,7 @@ digest a sweep holds that of its first use, beside the cluster file; the option 
 _KNOWN_BAD = """# Kernels and firmware that are refused
 
 The gate `known-bad` and the NixOS module of that name refuse them; all conditions of a row hold
-at once.
+at once. `tools/ask_sources.py` names sources that were closed since they were read.
 
 """
 
@@ -81,10 +81,11 @@ def _known_bad() -> str:
             one["reason"],
             one["fix"],
             f"[source]({one['source']})",
+            one["read"],
         ]
         for name, one in _toml("known_bad.toml").items()
     ]
-    return _KNOWN_BAD + table(["name", "GPU", "when", "because", "what to do", ""], rows)
+    return _KNOWN_BAD + table(["name", "GPU", "when", "because", "what to do", "", "read"], rows)
 
 
 def _conditions(one: dict[str, Any]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import SWEEP, ClusterOption, fail_below, json_format, running
+from nixwulf.cli.options import SWEEP, ClusterOption, fail_below, json_format, print_json, running
 from nixwulf.cli.run_folder import check_new, new_folder, run
 from nixwulf.core.errors import EXIT_GATE, EXIT_OK, EXIT_RUN_FAILED, InputError, NixwulfError
 
@@ -90,7 +89,7 @@ def bench(
         check_new(folder)
     compared = None if baseline is None else _baseline(baseline, plan)
     if dry_run:
-        click.echo(json.dumps(plan.document(), indent=1)) if form == "json" else print_plan(plan)
+        print_json(plan.document()) if form == "json" else print_plan(plan)
         return
     beside = _show_while_building if builds(plan) else lambda _: load()
     mine = named is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import choose, machines, only_nodes
+from nixwulf.cli.options import choose, json_format, machines, only_nodes, print_json
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     help="Only this phase.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+@json_format("Of a dry run's plan.")
 @flake_option
 @click.option(
     "--yes-wipe", multiple=True, metavar="NAME", help="Wipe this node without asking; repeatable."
@@ -67,6 +68,7 @@ def deploy(
     chosen: tuple[str, ...],
     phase: str | None,
     dry_run: bool,
+    form: str,
     flake: str,
     yes_wipe: tuple[str, ...],
     expect: tuple[str, ...],
@@ -91,8 +93,10 @@ def deploy(
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy.flake import check_reference, load_prebuilt
     from nixwulf.ops.deploy.plan import check_deployable
-    from nixwulf.ops.deploy.text import new_to_others
+    from nixwulf.ops.deploy.text import new_to_others, plan_text
 
+    if form == "json" and (phase or not dry_run):
+        raise click.UsageError("--format json is of --dry-run.")
     cluster = load_cluster(name)
     check_deployable(cluster)
     check_reference(flake)
@@ -111,7 +115,7 @@ def deploy(
         paths = _paths(flake, cluster, nodes, prebuilt)
         ctx.exit(_verify(cluster, list(found.values()), paths, 0))
     plan = _plan(cluster, flake, nodes, expected, expect_cluster, found, prebuilt, dry_run)
-    _print_plan(plan)
+    print_json(vars(plan) | {"cluster": name}) if form == "json" else click.echo(plan_text(plan))
     if dry_run:
         ctx.exit(EXIT_GATE if plan.refusals else 0)
     if plan.refusals or plan.unreached:
@@ -120,7 +124,7 @@ def deploy(
         click.echo("Nothing was changed; leave nodes out with --node.", err=True)
         ctx.exit(EXIT_GATE)
     confirmed = _confirm(plan, yes_wipe)
-    code = _install(cluster, confirmed, found, limit_s)
+    code = _install(cluster, flake, confirmed, found, limit_s)
     left_out = [node for node in plan.nodes if node.method != "check" and node not in confirmed]
     for node in left_out:
         click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
@@ -205,12 +209,6 @@ def _plan(
     )
 
 
-def _print_plan(plan: DeployPlan) -> None:
-    from nixwulf.ops.deploy.text import plan_text
-
-    click.echo(plan_text(plan))
-
-
 def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
     """The nodes whose name was typed, or given with --yes-wipe."""
     from nixwulf.ops.deploy.text import wiping
@@ -233,6 +231,7 @@ def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
 
 def _install(
     cluster: Cluster,
+    flake: str,
     plans: Sequence[NodePlan],
     connections: Mapping[str, Connection],
     limit_s: float,
@@ -242,7 +241,7 @@ def _install(
 
     if not plans:
         return 0
-    build_installers(plans)
+    build_installers(plans, flake)
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = Path("runs") / f"deploy-{cluster.name}-{started}"
     click.echo(f"Installing {plural(len(plans), 'node')}; logs are in {folder}.", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +13,7 @@ from nixwulf.cli.options import (
     machines,
     only_nodes,
     open_nodes,
+    print_json,
 )
 from nixwulf.core.errors import InputError
 
@@ -39,7 +39,7 @@ def engines(ctx: click.Context, form: str) -> None:
         return
     found = _found()
     if form == "json":
-        click.echo(json.dumps(found, indent=1))
+        print_json(found)
     else:
         _print(found)
 

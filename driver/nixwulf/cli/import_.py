@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from nixwulf.cli.options import PLATFORM, FilePath, json_format
+from nixwulf.cli.options import PLATFORM, FilePath, json_format, print_json
 from nixwulf.core.errors import EXIT_USAGE, InputError
 from nixwulf.core.text import clean, did_you_mean, plural
 from nixwulf.results.record import Record, load, save
@@ -128,7 +127,7 @@ def import_(
         raise SystemExit(EXIT_USAGE)
     require_use(metadata, list(found.values()))
     if form == "json":
-        click.echo(json.dumps(list(found.values()), indent=1))
+        print_json(list(found.values()))
         return
     new = [record for record in found.values() if not _is_there(record, out)]
     for record in new:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import NamedGroup, json_format
+from nixwulf.cli.options import NamedGroup, json_format, print_json
 from nixwulf.core.errors import EXIT_RUN_FAILED, InputError
 from nixwulf.core.text import did_you_mean
 
@@ -82,7 +81,7 @@ def status(ctx: click.Context, name: str, form: str) -> None:
     found = labs.find(name)
     fabrics = found.status() if found.is_up else {}
     if form == "json":
-        click.echo(json.dumps(_document(found, fabrics), indent=1))
+        print_json(_document(found, fabrics))
     elif found.is_up:
         click.echo(f"Lab {name!r} is up; ssh -F {found.ssh_config} NODE")
         for node in found.cluster.nodes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +17,7 @@ from nixwulf.cli.options import (
     machines,
     only_nodes,
     open_nodes,
+    print_json,
 )
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
 from nixwulf.core.text import GIB, did_you_mean, some
@@ -153,7 +153,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     if cluster or chosen:
         listings |= dict(_on_nodes(cluster, chosen, "list"))
     if form == "json":
-        click.echo(json.dumps({"schema_version": "1.0", "machines": listings}, indent=2))
+        print_json({"schema_version": "1.0", "machines": listings})
         return
     rows = [
         [name, one["name"], _size(one["bytes"]), one["state"], one.get("sha256", "")[:_SHA_DIGITS]]
@@ -194,7 +194,7 @@ def verify(
         found = {HERE: here(store.verify, model)}
     damaged = {name: one["damaged"] for name, one in found.items() if one["damaged"]}
     if form == "json":
-        click.echo(json.dumps({"schema_version": "1.0", "machines": found}, indent=2))
+        print_json({"schema_version": "1.0", "machines": found})
     else:
         for name, one in found.items():
             words = "hashed for the first time" if one["first"] else "as it was hashed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -167,6 +168,15 @@ def json_format(words: str) -> Callable[[Any], Any]:
         show_default=True,
         help=words,
     )
+
+
+def print_json(document: Any) -> None:
+    """Print JSON, in which a dataclass is an object of its fields, and a set a list."""
+    click.echo(json.dumps(document, indent=1, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else vars(value)
 
 
 def timeout(default_s: float, words: str) -> Callable[[Any], Any]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import ClusterOption, choose, find_cluster, json_format, only_nodes
+from nixwulf.cli.options import (
+    ClusterOption,
+    choose,
+    find_cluster,
+    json_format,
+    only_nodes,
+    print_json,
+)
 from nixwulf.core.errors import EXIT_GATE
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--gate", "gates", multiple=True, metavar="GATE", help="Only this gate; repeatable.")
 @click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
-@json_format("Output format of the gates; docs/sweeps.md has the JSON.")
+@json_format("Output format; docs/sweeps.md has the JSON of the gates.")
 @click.pass_context
 def preflight(
     ctx: click.Context,
@@ -51,8 +57,10 @@ def preflight(
     """
     from nixwulf.nodes.ssh import connections
 
-    if only and (gates or waive or form == "json"):
-        raise click.UsageError(f"--only {only} holds no gate; leave out --gate, --waive, --format.")
+    if only and (gates or waive):
+        raise click.UsageError(f"--only {only} holds no gate; leave out --gate and --waive.")
+    if only == "file" and form == "json":
+        raise click.UsageError("--only file prints a sentence; leave out --format.")
     if only == "file":
         from nixwulf.inventory.cluster import load_cluster
 
@@ -62,7 +70,7 @@ def preflight(
     names = [node.name for node in choose(found, chosen)]
     reached = {key: one for key, one in connections(found, config).items() if key in names}
     if only:
-        fine = {"status": _print_status, "facts": _print_facts}[only](reached)
+        fine = {"status": _print_status, "facts": _print_facts}[only](reached, form)
     else:
         fine = hold(found, reached, gates, waive, form)
     ctx.exit(0 if fine else EXIT_GATE)
@@ -82,7 +90,7 @@ def hold(
     waived = known_names(waive)
     found = preflight(cluster, connections, waived, known_names(gates, "--gate") or None)
     if form == "json":
-        click.echo(json.dumps(found.document(), indent=2))
+        print_json(found.document())
     else:
         click.echo(table_of(found))
         for state in ("refused", "waived", "unknown"):
@@ -100,16 +108,16 @@ def print_file(found: Cluster) -> None:
     )
 
 
-def _print_status(connections: Mapping[str, Connection]) -> bool:
+def _print_status(connections: Mapping[str, Connection], form: str) -> bool:
     from nixwulf.ops.recover.down import states
 
     found = states(connections.values())
-    for one in found:
-        click.echo(one.sentence())
+    text = "\n".join(one.sentence() for one in found)
+    print_json(found) if form == "json" else click.echo(text)
     return not any(one.error is not None for one in found)
 
 
-def _print_facts(connections: Mapping[str, Connection]) -> bool:
+def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
     from nixwulf.core.text import plural
     from nixwulf.ops.deploy.machine import reach_machines
     from nixwulf.ops.deploy.text import facts_text
@@ -117,5 +125,5 @@ def _print_facts(connections: Mapping[str, Connection]) -> bool:
     click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
     machines = reach_machines(connections)
     texts = [facts_text(one.node, machines[name]) for name, one in connections.items()]
-    click.echo("\n\n".join(texts))
+    print_json(machines) if form == "json" else click.echo("\n\n".join(texts))
     return not any(isinstance(machine, str) for machine in machines.values())

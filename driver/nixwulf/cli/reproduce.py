@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import ClusterOption, running
+from nixwulf.cli.options import ClusterOption, json_format, print_json, running
 from nixwulf.cli.run_folder import new_folder, run
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.text import did_you_mean, nearest
@@ -23,6 +23,7 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 @click.argument("target", metavar="[SYSTEM|RECORD|RUN]", required=False)
 @click.option("--cluster", cls=ClusterOption, help="The cluster to repeat it on.")
 @click.option("--model", default="", metavar="PATH|ID", help="Of a RECORD: the model on the nodes.")
+@json_format("Of what could be repeated, of a dry run, and of the outcome.")
 @running
 @click.pass_context
 def reproduce(
@@ -31,6 +32,7 @@ def reproduce(
     target: str | None,
     cluster: str | None,
     model: str,
+    form: str,
     out: Path | None,
     dry_run: bool,
     resume: Path | None,
@@ -67,7 +69,11 @@ def reproduce(
     elif cluster is None:
         raise InputError("No cluster to repeat anything on; name it with --cluster.")
     elif target is None:
-        render.list_repeatable(repeatable(load_cluster(cluster)), cluster)
+        could = repeatable(load_cluster(cluster))
+        if form == "json":
+            print_json([record for record, plan in could if not isinstance(plan, str)])
+        else:
+            render.list_repeatable(could, cluster)
         return
     else:
         machines = load_cluster(cluster)
@@ -75,6 +81,9 @@ def reproduce(
         plan = make_plan(sweep, machines, only, waive)
         folder = out or new_folder(plan.sweep.name, machines)
     expectations(plan.sweep)  # a record that is not there is found before anything runs
+    if dry_run and form == "json":
+        print_json([render.document(repeat) for repeat in repeats(plan, ())])
+        return
     if dry_run:
         print_plan(plan)
         render.expected(repeats(plan, ()), plan)
@@ -83,9 +92,12 @@ def reproduce(
     stopped = run(plan, folder, "reproduce", lambda _: load(), new=new, own_cluster=new, **running)
     if stopped:
         stopped.show()
-    click.echo(f"Report: {write(summary_of(folder))}")
+    click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
     found = repeats(plan, read_folder(folder).records)
-    render.to_terminal(found, str(folder))
+    if form == "json":
+        print_json([render.document(repeat) for repeat in found])
+    else:
+        render.to_terminal(found, str(folder))
     if stopped:
         ctx.exit(stopped.exit_code)
     good = all(repeat.verdict in {INSIDE, FASTER} for repeat in found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath
+from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, json_format, print_json
 from nixwulf.cli.run_folder import check_new, new_folder, own_folder
 from nixwulf.core.errors import (
     EXIT_GATE,
@@ -103,6 +103,7 @@ class _Duration(click.ParamType[float]):
 @click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
+@json_format("Of the ranking: a dry run's, else that of the end.")
 @click.pass_context
 def tune(
     ctx: click.Context,
@@ -121,6 +122,7 @@ def tune(
     samples: int,
     out: Path | None,
     dry_run: bool,
+    form: str,
 ) -> None:
     """Find the best configuration for a model: predict all, measure the few that could be best.
 
@@ -135,7 +137,7 @@ def tune(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.tune.goals import GOALS
     from nixwulf.tune.options import Request
-    from nixwulf.tune.render import minutes, print_ranking
+    from nixwulf.tune.render import document, minutes, print_ranking
     from nixwulf.tune.search import begin, decide
     from nixwulf.tune.subject import engines_for, read_subject
 
@@ -159,13 +161,15 @@ def tune(
             f"A budget of {minutes(budget)} measures no strategy: the quickest takes about "
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
-    print_ranking(output(), state, budget)
-    if dry_run:
+    if form == "json" and dry_run:
+        print_json(document(state, budget))
         return
-    ctx.exit(_measure(state, out, cluster or "lab", budget))
+    print_ranking(output(stderr=form == "json"), state, budget)
+    if not dry_run:
+        ctx.exit(_measure(state, out, cluster or "lab", budget, form))
 
 
-def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) -> int:
+def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, form: str) -> int:
     """Measure, report, and give the exit code."""
     import yaml
 
@@ -213,9 +217,11 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float) 
     if top is not None:
         best_sweep = sweep_document(request, [cases[top]], "best", budget)
         write_atomically(again, yaml.safe_dump(best_sweep, sort_keys=False))
-    console = output()
+    console = output(stderr=form == "json")
     render.print_result(console, state, decision, folder, cluster, again)
-    click.echo(f"Report: {write(summary_of(folder))}")
+    click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
+    if form == "json":
+        print_json(render.document(state, budget, decision.why))
     if state.lacks_watts and code != EXIT_INTERRUPTED:
         render.print_no_watts(console, state)
     return _exit_code(state, found=top is not None) if code is None else code

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 @flake_option
 @prebuilt_option
 @click.option(
+    "--rollback", is_flag=True, help="Go back to the generation before the present one; no build."
+)
+@click.option(
     "--rollback-after",
     "seconds",
     type=click.IntRange(min=30),
@@ -43,6 +46,7 @@ def update(
     dry_run: bool,
     flake: str,
     prebuilt_file: Path | None,
+    rollback: bool,
     seconds: int,
     expect_cluster: str | None,
 ) -> None:
@@ -56,6 +60,7 @@ def update(
       nixwulf update --cluster clusters/mine.toml --dry-run
       nixwulf update --cluster clusters/mine.toml --node mini2
       nixwulf update --cluster clusters/mine.toml --prebuilt result
+      nixwulf update --cluster clusters/mine.toml --node mini2 --rollback
     """
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.inventory.platforms import load_platform
@@ -66,7 +71,12 @@ def update(
     check_deployable(cluster)
     check_reference(flake)
     nodes = choose(cluster, chosen)
-    lacking = lacks_nix()
+    if rollback and prebuilt_file:
+        raise InputError(
+            f"--rollback takes a system that the node has, and --prebuilt {str(prebuilt_file)!r} "
+            "names another; give one of the two."
+        )
+    lacking = None if rollback else lacks_nix()
     if lacking:
         raise InputError(f"Systems cannot be built or copied here, because {lacking}.")
     of = {node.name: load_platform(node.platform)["system"] for node in nodes}
@@ -74,17 +84,17 @@ def update(
     for node in nodes:
         if node not in linux:
             steps = darwin_steps(flake, node, attribute(cluster, node))
+            if rollback:
+                steps = [f"ssh {node.ssh} sudo darwin-rebuild --rollback"]
             click.echo("\n  ".join([f"{node.name}: by hand, with nix-darwin:", *steps]))
     if not linux:
         return
-    if prebuilt_file:
-        targets = _prebuilt_targets(cluster, linux, prebuilt_file)
-    else:
-        targets = _flake_targets(cluster, linux, flake)
+    built = rollback or prebuilt_file is not None
+    targets = _targets(cluster, linux, flake, prebuilt_file, built=built)
     if dry_run:
         _print_commands(targets, seconds)
         return
-    failures = _bring(cluster, targets, expect_cluster)
+    targets, failures = _bring(cluster, targets, expect_cluster)
     if failures:
         for words in failures:
             click.echo(words, err=True)
@@ -93,37 +103,33 @@ def update(
     ctx.exit(_switch(targets, seconds))
 
 
-def _flake_targets(cluster: Cluster, nodes: Sequence[Node], flake: str) -> list[Target]:
+def _targets(
+    cluster: Cluster, nodes: Sequence[Node], flake: str, prebuilt_file: Path | None, *, built: bool
+) -> list[Target]:
+    """Nodes with the systems that they are to run; built: of --prebuilt, or what each had before.
+
+    What a node had before is asked later, and its path is empty until then.
+    """
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.deploy import update as updating
-    from nixwulf.ops.deploy.flake import attribute, installable, systems
+    from nixwulf.ops.deploy.building import systems_built_here
+    from nixwulf.ops.deploy.flake import Built, attribute, installable, load_prebuilt, systems
+    from nixwulf.ops.deploy.update import Target
 
-    evaluated = systems(flake, [attribute(cluster, node) for node in nodes])
-    local, reach = updating.built_here(), connections(cluster)
+    names = {node.name: attribute(cluster, node) for node in nodes}
+    found = dict.fromkeys(names.values(), Built(None, ""))
+    if prebuilt_file:
+        made = load_prebuilt(prebuilt_file, cluster, nodes).nodes
+        found = {names[n]: Built(None, made[n].system, made[n].layout) for n in names}
+    elif not built:
+        found = systems(flake, list(names.values()))
+    local, reach = set() if built else systems_built_here(), connections(cluster)
     return [
-        updating.Target(
+        Target(
             reach[node.name],
-            evaluated[attribute(cluster, node)],
-            installable(flake, attribute(cluster, node)),
-            here=load_platform(node.platform)["system"] in local,
-        )
-        for node in nodes
-    ]
-
-
-def _prebuilt_targets(cluster: Cluster, nodes: Sequence[Node], file: Path) -> list[Target]:
-    from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.deploy import update as updating
-    from nixwulf.ops.deploy.flake import Built, load_prebuilt
-
-    found, reach = load_prebuilt(file, cluster, nodes).nodes, connections(cluster)
-    return [
-        updating.Target(
-            reach[node.name],
-            Built(None, found[node.name].system, found[node.name].layout),
-            installable="",
-            here=True,
+            found[names[node.name]],
+            "" if built else installable(flake, names[node.name]),
+            here=built or load_platform(node.platform)["system"] in local,
         )
         for node in nodes
     ]
@@ -135,34 +141,41 @@ def _print_commands(targets: Sequence[Target], seconds: int) -> None:
     build = updating.build_command(targets)
     if build:
         click.echo(shlex.join(build))
-    for target in targets:
+    bring = [target for target in targets if target.system.path]
+    for target in bring:
         click.echo(shlex.join(updating.bring_command(target)))
     names = ", ".join(target.node.name for target in targets)
+    what = "Then on {}: activate it" if bring else "On {}: activate the generation before"
     click.echo(
-        f"Then on {names}: activate it, reach the node over a new connection, and keep it; or go "
+        f"{what.format(names)}, reach the node over a new connection, and keep it; or go "
         f"back after {seconds} s."
     )
 
 
-def _bring(cluster: Cluster, targets: Sequence[Target], expect_cluster: str | None) -> list[str]:
-    """Build once and copy to all; why a node does not have its system, empty when all have.
+def _bring(
+    cluster: Cluster, targets: Sequence[Target], expect_cluster: str | None
+) -> tuple[Sequence[Target], list[str]]:
+    """Build once and copy to all, or find what nodes had before; and why a node has no system.
 
     Nothing is built when a node does not answer, is being measured, or is another cluster's.
     """
     from nixwulf.core.text import plural
     from nixwulf.nodes.ssh import open_all
     from nixwulf.ops.deploy import update as updating
+    from nixwulf.ops.deploy.building import build_here
 
     failures = list(open_all(target.connection for target in targets).values())
     failures = failures or updating.unfit(cluster, targets, expect_cluster)
     if failures:
-        return failures
+        return targets, failures
+    if not targets[0].system.path:
+        return updating.previous(targets)
     build = updating.build_command(targets)
     if build:
         click.echo(f"Building for {plural(len(targets), 'node')}.", err=True)
-        updating.build(build)
+        build_here(build, "The systems are")
     click.echo(f"Copying to {plural(len(targets), 'node')}.", err=True)
-    return updating.bring_all(targets)
+    return targets, updating.bring_all(targets)
 
 
 def _switch(targets: Sequence[Target], seconds: int) -> int:

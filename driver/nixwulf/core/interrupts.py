@@ -195,6 +195,12 @@ def run(
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
+def ask(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """As `run`: what a program that reads nothing printed on both streams, as text."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    return run(command, text=True, encoding="utf-8", errors="replace", **both, **options)
+
+
 def wait(seconds: float) -> None:
     """Pause a thread; raises KeyboardInterrupt when the driver is interrupted."""
     scope = _scope()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -37,8 +38,16 @@ def is_macos(platform: str | Path) -> bool:
 def load_platform(name_or_path: str | Path) -> dict[str, Any]:
     """The facts of a platform, by name or by file; raises InputError."""
     path = Path(name_or_path)
-    if path.suffix != ".toml":
-        path = _FOLDER / f"{name_or_path}.toml"
+    return _read(path) if path.suffix == ".toml" else deepcopy(_shipped(str(name_or_path)))
+
+
+@cache
+def _shipped(name: str) -> dict[str, Any]:
+    """Read and checked once: a search asks two thousand times."""
+    return _read(_FOLDER / f"{name}.toml")
+
+
+def _read(path: Path) -> dict[str, Any]:
     document = read_toml(path)
     check(document, "platform", str(path))
     if document["name"] != path.stem:

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -75,6 +76,35 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
     say(console, "\nAssumed, because it is not known:")
     for sentence in assumptions:
         say(console, f"- {sentence}")
+
+
+def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, Any]:
+    """A search, and why it ended, as JSON: strategies from the best, speeds in its unit."""
+    ranked, request = state.ranked(), state.request
+    queue = order(ranked)
+    return {
+        "model": request.subject.model.name,
+        "goal": request.goal.name,
+        "unit": state.unit,
+        "budget_s": budget_s,
+        "strategies": [
+            {
+                "strategy": state.options[n].words,
+                "case": state.options[n].case.document(),
+                "predicted": state.shown(state.first[n]),
+                "now": state.shown(ranked[n].estimate),
+                "measured": ranked[n].measured,
+                "to_measure_s": ranked[n].seconds,
+                "order": queue.index(n) + 1 if n in queue else None,
+                "out": ranked[n].out,
+            }
+            for n in ranking(state.estimates())
+        ],
+        "left_out": [{"what": one.what, "reason": one.reason} for one in state.left_out],
+        "not_tried": not_tried(request),
+        "assumed": list(dict.fromkeys(text for view in state.priors for text in view.assumptions)),
+        "ended": why,
+    }
 
 
 def print_measurement(console: Console, state: SearchState, n: int, before: Estimate) -> None:

@@ -20,12 +20,13 @@ def runs(name: str) -> None:
     node1.fail("systemctl is-active nixwulf-rollback.timer nixwulf-rollback.service")
 
 
-def begin(name: str, rollback_after_s: int) -> None:
-    """Starts an update of the node; /tmp/update gets its log and status."""
+def begin(name: str | None, rollback_after_s: int) -> None:
+    """Starts an update of the node, without a name to the generation before; /tmp/update gets its log and status."""
+    what = f"--prebuilt /etc/systems/{name}.json" if name else "--rollback"
     desk.succeed(
         # A list of commands before '&' would keep the shell's output open until its end.
         "rm -rf /tmp/update; mkdir /tmp/update; (nixwulf update --cluster /etc/cluster.toml"
-        f" --prebuilt /etc/systems/{name}.json --rollback-after {rollback_after_s}"
+        f" {what} --rollback-after {rollback_after_s}"
         " && echo 0 >/tmp/update/status || echo $? >/tmp/update/status)"
         " >/tmp/update/log 2>&1 &"
     )
@@ -37,7 +38,7 @@ def ended() -> tuple[int, str]:
     return int(desk.succeed("cat /tmp/update/status")), desk.succeed("cat /tmp/update/log")
 
 
-def update(name: str, rollback_after_s: int = 900) -> tuple[int, str]:
+def update(name: str | None, rollback_after_s: int = 900) -> tuple[int, str]:
     begin(name, rollback_after_s)
     return ended()
 

@@ -41,10 +41,10 @@ def test_a_cluster_file_is_checked_without_reaching_a_node():
 
 
 def test_what_holds_no_gate_takes_no_option_of_gates():
-    arguments = ["preflight", "--cluster", "mini-3", "--only", "facts", "--format", "json"]
+    arguments = ["preflight", "--cluster", "mini-3", "--only", "facts", "--gate", "ssh"]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 2
-    assert "--only facts holds no gate; leave out --gate, --waive, --format." in result.output
+    assert "--only facts holds no gate; leave out --gate and --waive." in result.output
 
 
 def test_the_table_has_a_row_a_gate_and_a_column_a_node():

@@ -1,5 +1,7 @@
 """nixwulf reproduce, without a node."""
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -20,6 +22,20 @@ def test_with_a_cluster_alone_it_lists_the_records_that_can_be_repeated_there():
     assert "raspberry-pi-cm5-hpl-10x-tcp-e9c0719e" in done.output
     assert "1 record of these machines left out: memory-bandwidth is no benchmark" in done.output
     assert "nixwulf reproduce RECORD --cluster pi-cm5-10" in done.output
+
+
+def test_what_can_be_repeated_and_what_a_dry_run_expects_are_json():
+    listed = json.loads(reproduce("--cluster", "pi-cm5-10", "--format", "json").output)
+    record = next(one for one in listed if one["id"] == "raspberry-pi-cm5-hpl-10x-tcp-e9c0719e")
+    done = reproduce(record["id"], "--cluster", "pi-cm5-10", "--dry-run", "--format", "json")
+    (repeat,) = json.loads(done.output)
+    assert repeat["records"] == [record["id"]]
+    assert (repeat["published"], repeat["unit"]) == (
+        record["metrics"][0]["value"],
+        record["metrics"][0]["unit"],
+    )
+    assert repeat["case"]["benchmark"] == "hpl"
+    assert (repeat["measured"], repeat["verdict"]) == (None, "not measured")
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

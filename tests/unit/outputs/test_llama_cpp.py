@@ -216,6 +216,7 @@ def test_rows_inside_of_what_others_wrote_around_them_are_read(records, inside):
     assert record["metrics"] == records("llama-bench/two-depths.json")[0]["metrics"]
 
 
+@pytest.mark.slow
 def test_ten_times_the_rows_take_ten_times_as_long(tmp_path):
     row = json.loads(fixture("llama-bench/two-depths.jsonl").splitlines()[0])
     took = []

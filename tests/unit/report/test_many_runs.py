@@ -67,7 +67,9 @@ def _run(command: str, folder: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("command", ["report", "explain", "site"])
+@pytest.mark.parametrize(
+    "command", ["report", "explain", pytest.param("site", marks=pytest.mark.slow)]
+)
 def test_each_run_takes_as_many_calls_however_many_there_are(tmp_path, monkeypatch, command):
     # As many are drawn as a report or page may have, however many runs there are.
     for module in (panels, figures):

@@ -4,7 +4,10 @@ import re
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_each_fuzz_target_keeps_the_promise_for_its_first_inputs():
     done = subprocess.run(
         [sys.executable, "tests/campaign/fuzz_targets.py", "--inputs", "6"],

@@ -42,6 +42,7 @@ def test_the_records_are_what_the_table_gives_byte_for_byte(tmp_path):
     assert files(tmp_path) == files(RECORDS), REMAKE
 
 
+@pytest.mark.slow
 def test_making_them_again_changes_nothing_and_removes_what_the_table_has_not(tmp_path):
     publish.write(MADE, tmp_path)
     before = files(tmp_path)

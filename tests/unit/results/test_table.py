@@ -69,11 +69,17 @@ MIXED = [
 ]
 
 
+@pytest.fixture(scope="module")
+def in_order():
+    """The tables of records in the order in which they were made."""
+    return to_csv(MIXED), by_case(tidy(MIXED))
+
+
 @settings(max_examples=25)
 @given(shuffled=st.permutations(MIXED))
-def test_the_order_of_records_does_not_matter(shuffled):
-    assert to_csv(shuffled) == to_csv(MIXED)
-    assert by_case(tidy(shuffled)).equals(by_case(tidy(MIXED)))
+def test_the_order_of_records_does_not_matter(in_order, shuffled):
+    assert to_csv(shuffled) == in_order[0]
+    assert by_case(tidy(shuffled)).equals(in_order[1])
 
 
 def test_efficiency_is_the_speed_over_that_of_as_many_single_nodes():

@@ -1,6 +1,7 @@
 """Choosing a way to run a model: what is ranked, learnt, measured next, and when it stops."""
 
 import io
+import json
 import re
 from math import log
 from pathlib import Path
@@ -63,6 +64,22 @@ def a_run(option, speed, **others):
     fabric = option.candidate.fabric
     of = case(option.count, fabric.name if fabric else "lan", option.candidate.parallelism)
     return ok(of, {"decode": [speed]}, **others)
+
+
+def test_a_dry_run_is_json_with_the_numbers_of_the_table():
+    _, text = plan("--model", SMALL)
+    _, output = plan("--model", SMALL, "--format", "json")
+    found = json.loads(output)
+    first = found["strategies"][0]
+    assert (found["goal"], found["unit"], found["budget_s"]) == ("decode", "tok/s", 1800)
+    assert f"1  {first['strategy']}" in text
+    assert render.speed(Estimate(**first["predicted"])) in text
+    assert first["predicted"] == first["now"]
+    values = [one["now"]["value"] for one in found["strategies"]]
+    assert values == sorted(values, reverse=True)
+    assert first["case"]["nodes"]
+    assert {one["order"] for one in found["strategies"]} >= {1}
+    assert not any(one["measured"] for one in found["strategies"])
 
 
 def test_a_dry_run_ranks_the_ways_and_says_what_does_not_fit_and_by_how_much():

@@ -18,6 +18,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.errors import quoted as quoted_value
 from nixwulf.core.files import read_json
 from nixwulf.core.schema import check
+from nixwulf.core.text import clean
 from nixwulf.inventory.cluster import Cluster, Node
 
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
@@ -28,6 +29,18 @@ _LAYOUT_KEYS = ("disks", "labels", "modules", "interfaces")
 # Of a store anywhere; the names in it have no other characters.
 _MOST_S = 3600  # of an evaluation, which takes seconds, and minutes where sources are fetched
 _PATH = re.compile(r"/[\w+.?=/-]+", re.ASCII)
+COLLECT = "nix-collect-garbage --delete-older-than 30d"
+NO_ROOM = re.compile("No space|(?:database or )?disk is full")
+# What nix prints where something is missing here, and the next step.
+_REMEDIES = {
+    NO_ROOM.pattern: f"make room by '{COLLECT}'",
+    r"executing \W*git\W*: No such file": "git is not on PATH: install it, such as by "
+    "'nix profile install nixpkgs#git'",
+    r"find a flake\.nix|getting status of \W*/(?!nix/)": "give --flake the folder "
+    "of your flake, or begin one by 'nix flake init -t github:nixwulf/nixwulf'",
+    "resolve host|unable to download|Failed to connect|Could not connect": "it needs a network "
+    "once: run 'nix flake archive {}' where there is one",
+}
 _DARWIN = "s: { drv = s.system.drvPath; out = s.system.outPath; }"
 
 
@@ -86,7 +99,16 @@ def lacks_nix() -> str | None:
     """Why nothing can be asked of a flake here, or None."""
     if shutil.which("nix"):
         return None
-    return "nix is not on PATH; install it (https://nixos.org/download), or start this by 'nix run'"
+    return (
+        "nix is not on PATH; install it by "
+        "'curl -L https://nixos.org/nix/install | sh -s -- --daemon'"
+    )
+
+
+def remedy(stderr: str, flake: str) -> str | None:
+    """What to do about something missing here that nix stumbled over, or None."""
+    found = (then for pattern, then in _REMEDIES.items() if re.search(pattern, clean(stderr)))
+    return next(found, "").format(flake) or None
 
 
 def layouts(flake: str, attributes: Sequence[str]) -> dict[str, Layout]:
@@ -169,28 +191,19 @@ def _evaluate(
 ) -> Mapping[str, Any]:
     if not attributes:
         return {}
-    command = evaluation(flake, output, attributes, function)
+    command, then = evaluation(flake, output, attributes, function), None
     try:
-        done = interrupts.run(
-            command,
-            timeout=_MOST_S,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
+        done = interrupts.ask(command, timeout=_MOST_S)
         problem = error_of(done.stderr) if done.returncode != 0 else ""
+        then = remedy(done.stderr, flake)
     except bounded.TooMuch:
         problem = f"nix printed more than {bounded.MOST_CHARACTERS >> 20} MiB"
     except subprocess.TimeoutExpired:
         problem = f"nix took longer than {_MOST_S // 60} min"
     if problem:
-        raise InputError(
-            f"The flake {flake!r} does not evaluate: {problem}; see all of it by "
-            f"'nix eval {flake}#{output}.{attributes[0]}.config.networking.hostName'."
-        )
+        own = f"{flake}#{output}.{attributes[0]}.config.networking.hostName"
+        then = then or f"see all of it by 'nix eval {own}'"
+        raise InputError(f"The flake {flake!r} does not evaluate: {problem}; {then}.")
     try:
         found = json.loads(done.stdout)
     except (ValueError, RecursionError):
@@ -217,7 +230,7 @@ def _evaluate(
 
 def error_of(stderr: str) -> str:
     """The sentence in what nix printed: the last that begins with 'error:', else the last line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in clean(stderr).splitlines() if line.strip()]
     errors = [line.partition("error:")[2].strip() for line in lines if "error:" in line]
     return next((e for e in reversed(errors) if e), lines[-1] if lines else "it printed nothing")
 

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,10 +16,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nixwulf.core import interrupts
-from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.errors import InputError
 from nixwulf.core.text import clean
+from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes.ssh import Connection, as_options
+from nixwulf.ops.deploy.building import announce, build_here, store_address, systems_built_here
+from nixwulf.ops.deploy.flake import FEATURES, installable, lacks_nix
 from nixwulf.ops.deploy.plan import NodePlan
 
 _GRACE_S = 5
@@ -55,25 +56,50 @@ class InstallationRun:
 
 def check_programs(wanted: Sequence[str]) -> None:
     """Raise InputError when what installs nodes is not on this machine."""
-    for program in ("nixos-anywhere", "nix"):
-        if wanted and shutil.which(program) is None:
-            raise InputError(
-                f"{program!r} is not on PATH; run this as 'nix run .#deploy -- ...', which brings "
-                "what it needs."
-            )
+    if wanted and (lacking := lacks_nix()):
+        raise InputError(f"Nothing can be installed from here, because {lacking}.")
+    if wanted and shutil.which("nixos-anywhere") is None:
+        raise InputError(
+            "'nixos-anywhere' is not on PATH; run this as 'nix run .#deploy -- ...', which brings "
+            "what it needs."
+        )
 
 
-def build_installers(plans: Sequence[NodePlan]) -> None:
-    """Build what nodes are booted into, once a platform; raises NixwulfError."""
-    for command in dict.fromkeys(plan.build for plan in plans if plan.build):
+def build_installers(plans: Sequence[NodePlan], flake: str) -> None:
+    """Build what nodes are booted into, once a platform; raises NixwulfError.
+
+    What nixos-anywhere then builds here of their systems is said before.
+    """
+    local = systems_built_here()
+    own = [
+        installable(flake, plan.attribute)
+        for plan in plans
+        if "--flake" in plan.command and load_platform(plan.node.platform)["system"] in local
+    ]
+    if own:
+        announce(["nix", "build", *FEATURES, "--no-link", *own], "The systems are")
+    for plan in {plan.build: plan for plan in plans if plan.build}.values():
         Path("runs").mkdir(exist_ok=True)
-        done = interrupts.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
-        if done.returncode != 0:
-            raise NixwulfError(
-                f"An installer is not built, and no node is changed: nix ended with "
-                f"{done.returncode}; see its words above, and run '{shlex.join(command)}'. "
-                "Where it cannot be built, boot the image of the platform, or use --prebuilt."
-            )
+        build_here(plan.build, "An installer is", f" {_elsewhere(plan, plans)}")
+
+
+def _elsewhere(plan: NodePlan, plans: Sequence[NodePlan]) -> str:
+    """What to do where this machine cannot build a node's installer."""
+    system, ssh = load_platform(plan.node.platform)["system"], plan.node.ssh
+    for one in plans:
+        if (own := one.machine) and own.nixos and not own.installer and own.system == system:
+            there = f"{store_address(one.node.ssh)} {system}"
+            command = shlex.join([*plan.build, "--builders", there, "--max-jobs", "0"])
+            can = f"Node {one.node.name!r} runs NixOS and can build it"
+            return f"{can}: run '{command}', then this again."
+    if system in systems_built_here():
+        return "Where it cannot be built, boot the image of the platform, or use --prebuilt."
+    return (
+        f"This machine builds no {system!r}: start a builder (on a Mac 'nix run "
+        "nixpkgs#darwin.linux-builder'), or boot a released installer "
+        "(https://github.com/nix-community/nixos-images/releases), give it your key by "
+        f"'ssh-copy-id {ssh}', and run the same command again."
+    )
 
 
 def install(

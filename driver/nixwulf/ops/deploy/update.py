@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +12,11 @@ from importlib import resources
 from pathlib import Path
 
 from nixwulf.core import interrupts
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import NixwulfError, quoted
 from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.nodes.ssh import Connection, Unreachable, each
-from nixwulf.ops.deploy.flake import FEATURES, Built, error_of
+from nixwulf.ops.deploy.building import store_address
+from nixwulf.ops.deploy.flake import COLLECT, FEATURES, NO_ROOM, Built, error_of
 from nixwulf.ops.deploy.machine import Machine, gather_machines
 from nixwulf.ops.deploy.refusals import absent_interfaces, in_use, other_cluster
 
@@ -24,6 +24,7 @@ _SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "update.sh"
 _PAUSE_S = 2.0
 _ROLLING_BACK_S = 120
 _ANSWER_S = 300  # installing a boot loader may take its time
+_PREVIOUS = re.compile(r"^previous (\d+) (/\S+) (.+)$", re.ASCII | re.MULTILINE)
 Report = Callable[[str, str], None]
 
 GOOD = {"updated", "unchanged"}
@@ -34,13 +35,15 @@ class Target:
     """A node and the system that it is to run.
 
     installable: the system as nix names it in a flake; empty for one that is built already. here:
-    whether this machine builds or has it.
+    whether this machine builds or has it. generation: its number and date, where it is one that the
+    node had before.
     """
 
     connection: Connection
     system: Built
     installable: str
     here: bool
+    generation: str = ""
 
     @property
     def node(self) -> Node:
@@ -52,7 +55,7 @@ class Target:
 class Update:
     """What came of a node: its state, whether it needs a reboot, and the lines of its log.
 
-    idle: new services of a fabric that did not start.
+    idle: new services of a fabric that did not start. generation: as of its target.
 
     The states are 'updated', 'unchanged', 'rolled-back', 'rollback-failed', 'refused', 'lost', and
     'lost-late': lost after the command to keep the new system, so that it may boot either.
@@ -63,12 +66,7 @@ class Update:
     reboot: bool = False
     words: str = ""
     idle: tuple[str, ...] = ()
-
-
-def store_address(ssh: str) -> str:
-    """A node's store, as nix names it."""
-    user, at, host = ssh.rpartition("@")
-    return f"ssh-ng://{user}{at}[{host}]" if ":" in host else f"ssh-ng://{ssh}"
+    generation: str = ""
 
 
 def build_command(targets: Sequence[Target]) -> list[str]:
@@ -104,16 +102,6 @@ def nix_environment(connection: Connection) -> dict[str, str]:
     return {**os.environ, "NIX_SSHOPTS": shlex.join(connection.fresh().options)}
 
 
-def built_here() -> set[str]:
-    """The systems that nix builds on this machine."""
-    found: set[str] = set()
-    for setting in ("system", "extra-platforms"):
-        command = ["nix", "config", "show", *FEATURES, setting]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-        found |= set(done.stdout.decode("utf-8", "replace").split())
-    return found
-
-
 def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | None) -> list[str]:
     """Why nodes are left alone, from one round trip to each.
 
@@ -139,38 +127,44 @@ def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | N
     return reasons
 
 
-def build(command: Sequence[str]) -> None:
-    """Build with nix's own progress on the terminal; raises NixwulfError."""
-    done = interrupts.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
-    if done.returncode != 0:
-        raise NixwulfError(
-            f"The systems are not built, and no node is changed: nix ended with {done.returncode}; "
-            "see its words above."
-        )
-
-
 def bring_all(targets: Sequence[Target]) -> list[str]:
     """Bring each node its system, in parallel; why not, where that failed."""
 
     def attempt(target: Target) -> str | None:
         command = bring_command(target)
-        done = interrupts.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=nix_environment(target.connection),
-        )
+        done = interrupts.ask(command, env=nix_environment(target.connection))
         if done.returncode == 0:
             return None
-        return (
-            f"Node {target.node.name!r} has not got its system: {error_of(done.stderr)}; run "
-            f"'{shlex.join(command)}'."
-        )
+        then = f"run '{shlex.join(command)}'"
+        if NO_ROOM.search(done.stderr):
+            then = f"make room there: 'ssh {target.node.ssh} {COLLECT}'"
+        return f"Node {target.node.name!r} has not got its system: {error_of(done.stderr)}; {then}."
 
     return [words for words in each(attempt, targets) if words]
+
+
+def previous(targets: Sequence[Target]) -> tuple[list[Target], list[str]]:
+    """Targets that are each node's generation before its present one, and why there is none."""
+
+    def ask(target: Target) -> Target | str:
+        script, name = _SCRIPT.read_text("utf-8"), target.node.name
+        try:
+            answer = target.connection.script(script, "previous", name, timeout_s=_ANSWER_S)
+        except NixwulfError as error:
+            return error.message
+        line = _PREVIOUS.search(answer)
+        if line is None:
+            return (
+                f"Node {name!r} answered with {quoted(answer)}, expected the generation before its "
+                "present one; see 'nixos-rebuild list-generations' there."
+            )
+        return replace(target, system=Built(None, line[2]), generation=f"{line[1]} {line[3]}")
+
+    found = each(ask, targets)
+    return (
+        [one for one in found if isinstance(one, Target)],
+        [one for one in found if isinstance(one, str)],
+    )
 
 
 def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[Update]:
@@ -181,7 +175,10 @@ def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[
         report: called with a node's name and what happens there.
     """
     # Interrupted: nobody comes back to the nodes, and so they go back.
-    return each(lambda target: _switch(target, seconds, report), targets)
+    return each(
+        lambda target: replace(_switch(target, seconds, report), generation=target.generation),
+        targets,
+    )
 
 
 def _switch(target: Target, seconds: int, report: Report) -> Update:
@@ -192,8 +189,10 @@ def _switch(target: Target, seconds: int, report: Report) -> Update:
     """
     node, path = target.node, target.system.path
     script, fresh = _SCRIPT.read_text("utf-8"), target.connection.fresh()
+    number = target.generation.partition(" ")[0]
+    start = ("start", node.name, path, str(seconds), number)
     try:
-        started = fresh.script(script, "start", node.name, path, str(seconds), timeout_s=_ANSWER_S)
+        started = fresh.script(script, *start, timeout_s=_ANSWER_S)
     except Unreachable as error:
         # The node may have taken the command: it is asked below what came of it.
         report(node.name, error.message)
@@ -246,12 +245,15 @@ def sentence(update: Update) -> str:
     name = update.node.name
     because = f": {update.words}" if update.words else ""
     again = "; correct the configuration and update again."
+    if update.generation:
+        again = "; see what else there is by 'nixos-rebuild list-generations' there."
     idle = ", ".join(update.idle)
     start = f"'ssh {update.node.ssh} systemctl restart {' '.join(update.idle)}'"
     if idle and update.state == "updated":
         return f"Node {name!r} is updated, and {idle} did not start; run {start}."
+    generation = f"runs generation {update.generation} again"
     return {
-        "updated": f"Node {name!r} is updated.",
+        "updated": f"Node {name!r} {generation if update.generation else 'is updated'}.",
         "unchanged": f"Node {name!r} runs this system already.",
         "rolled-back": f"Node {name!r} went back to its old system{because}{again}",
         "rollback-failed": f"Node {name!r} could not go back{because}; reboot it: it boots the old "

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Switches a node to another system so that a system which cuts the node off does not stay.
 #
-#   start NODE NEW SECONDS   arms a timer that goes back to the present system, then activates NEW
-#   look NODE NEW            says how that went
-#   finish NODE NEW          says so too; when NEW runs, keeps NEW and disarms the timer
+#   previous NODE                 prints the generation before the present one: number, system, and words about it
+#   start NODE NEW SECONDS [N]    arms a timer that goes back to the present system, then activates NEW, which is generation N
+#   look NODE NEW                 says how that went
+#   finish NODE NEW               says so too; when NEW runs, keeps NEW and disarms the timer
 #
 # Only a connection that began after the activation's end shows that NEW can be reached, so 'finish'
 # comes over another one than the 'look' that saw that end. Before that, the profile and the boot
@@ -15,7 +16,7 @@ LC_ALL=C
 PATH=/run/current-system/sw/bin:$PATH:/usr/sbin:/sbin
 export LC_ALL PATH
 
-mode=$1 node=$2 new=$3
+mode=$1 node=$2 new=${3:-}
 activate=nixwulf-activate
 rollback=nixwulf-rollback
 profile=/nix/var/nix/profiles/system
@@ -108,7 +109,8 @@ check_disks() {
  not there; set its disk back in the cluster file, or deploy it again."
       ;;
     esac
-    if [ "$type" = vfat ] && [ -d "$place" ] && other_than_booted kernel initrd; then
+    # The kernel of an earlier generation is there already.
+    if [ -z "$1" ] && [ "$type" = vfat ] && [ -d "$place" ] && other_than_booted kernel initrd; then
       wanted=$(du -kcL "$new/kernel" "$new/initrd" | sed -n '$s/\t.*//p')
       has_room "$place" $((wanted + 1024 - $(freed_first "$place"))) " && $old/bin/switch-to-configuration boot"
     fi
@@ -193,18 +195,25 @@ install='install_boot_loader() {
 }'
 eval "$install"
 
+# shellcheck disable=SC2016 # as above
+number='number() { echo "$1" | tr -dc 0-9; }'
+eval "$number"
+
 # $1 is the system to go back to, $2 the profile, $3 where it led; $4 is there when 'finish' has begun
 # to change it. An activation that hangs holds a lock, so it is ended first. 'finish' may be changing the profile just now, so
 # that comes last.
 # shellcheck disable=SC2016 # expanded by the unit's own shell
-back="$install"'
+back="$install
+$number"'
 PATH=$1/sw/bin:$PATH; export PATH
 systemctl stop nixwulf-activate.service
 "$1/bin/switch-to-configuration" test
 code=$?
 failed=$(readlink "$2")
 if [ -n "$3" ] && [ "$failed" != "$3" ]; then
-  ln -sfn "$3" "$2.old" && mv -T "$2.old" "$2" && rm -f "${2%/*}/$failed"
+  ln -sfn "$3" "$2.old" && mv -T "$2.old" "$2"
+  # The generation that an update made goes; an earlier one, to which somebody wanted to go back, stays.
+  [ "$(number "$failed")" -lt "$(number "$3")" ] || rm -f "${2%/*}/$failed"
 fi
 if [ -e "$4" ]; then install_boot_loader "$1" || touch "${4%/*}/no-boot-loader"; fi
 exit "$code"'
@@ -226,8 +235,18 @@ generation_of() {
 }
 
 case "$mode" in
+previous)
+  present=$(readlink "$profile" || true)
+  before=$(for link in "$profile"-*-link; do number "${link##*/}"; done | sort -n |
+    awk -v present="$(number "$present")" '$1 < present { found = $1 } END { print found }')
+  link=$profile-$before-link
+  [ -n "$before" ] || refuse "'$node' has no generation before '${present:-$profile}'; update it to\
+ the configuration that it is to run."
+  made=$(stat -c %y "$link")
+  echo "previous $before $(readlink -f "$link") of ${made%%.*}"
+  ;;
 start)
-  seconds=$4
+  seconds=$4 generation=${5:-}
   [ -x "$new/bin/switch-to-configuration" ] || refuse "There is no system at '$new'; copy it again."
   old=$(readlink -f /run/current-system)
   [ -x "$old/bin/switch-to-configuration" ] ||
@@ -236,7 +255,7 @@ start)
     running "$rollback.service"; then
     refuse "Another update of '$node' goes on; wait until it has ended."
   fi
-  check_disks
+  check_disks "$generation"
   if [ "$old" = "$new" ] && [ "$(readlink -f "$profile")" = "$new" ]; then
     # Whether the boot loader knows it too cannot be read everywhere; installing it again is harmless.
     words=$(install_boot_loader "$new" 2>&1) ||
@@ -252,6 +271,7 @@ start)
   rm -rf "$state"
   mkdir -p "$state"
   unsteady_units >"$state/before"
+  echo "$generation" >"$state/generation"
   arm "$old" "$(readlink "$profile" || true)" --on-active="$seconds" --timer-property=AccuracySec=1s
   systemd-run --quiet --unit="$activate" --service-type=exec --remain-after-exit \
     "$new/bin/switch-to-configuration" test
@@ -294,7 +314,12 @@ look | finish)
   if [ "$activated" = active ]; then
     if [ "$mode" = look ]; then say activated; fi
     touch "$state/keeping"
-    nix-env --profile "$profile" --set "$new"
+    generation=$(cat "$state/generation")
+    if [ -n "$generation" ]; then
+      nix-env --profile "$profile" --switch-generation "$generation"
+    else
+      nix-env --profile "$profile" --set "$new"
+    fi
     # On the disk before the boot loader, which syncs its own partition, names the new system.
     sync -f "${profile%/*}"
     if ! install_boot_loader "$new" >"$state/boot.log" 2>&1; then
@@ -315,6 +340,6 @@ look | finish)
   say updated
   ;;
 *)
-  refuse "'$mode' is not start, look or finish."
+  refuse "'$mode' is not previous, start, look or finish."
   ;;
 esac

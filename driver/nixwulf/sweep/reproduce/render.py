@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 from nixwulf.core.document import Cell, Column, Table, output, rich_table, say
 from nixwulf.core.text import format_significant, link_name, plural
@@ -74,6 +75,22 @@ def expected(repeats: Sequence[Repeat], plan: Plan) -> None:
     missing = sum(one.case is None for one in repeats)
     planned = f"{len(repeats) - missing} of {plural(len(repeats), 'number')}"
     say(console, f"{planned} can be repeated on {plan.cluster.name!r}.")
+
+
+def document(repeat: Repeat) -> dict[str, Any]:
+    """A number and its repeat as JSON; values are in the unit of the metric."""
+    one, interval, predicted = repeat.expected, repeat.interval, repeat.predicted
+    return {
+        "records": [record["id"] for record in one.references],
+        **{key: getattr(one, key) for key in ("metric", "unit", "tolerance", "conditions")},
+        "case": repeat.case and repeat.case.document(),
+        "published": one.value,
+        "measured": repeat.measured,
+        "predicted": predicted and predicted.value,
+        "ratio": repeat.ratio,
+        "ratio_interval": interval and [interval.low, interval.high],
+        **{key: getattr(repeat, key) for key in ("verdict", "why_not", "causes")},
+    }
 
 
 def _row(repeat: Repeat) -> list[str | Cell]:

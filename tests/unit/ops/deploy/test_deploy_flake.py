@@ -16,7 +16,8 @@ from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy import flake, refusals, update
-from nixwulf.ops.deploy.update import Target, bring_command, build_command, store_address
+from nixwulf.ops.deploy.building import store_address
+from nixwulf.ops.deploy.update import Target, bring_command, build_command
 from stand_in import put
 
 NODE = cluster_of("fw1").nodes[0]

@@ -98,3 +98,24 @@ def test_update_copies_what_is_built_and_evaluates_and_builds_nothing(tmp_path, 
         f"ssh-ng://root@192.168.1.11 {PATH}-system",
     ]
     assert "nix build" not in done.output
+
+
+def test_a_rollback_takes_no_other_system(tmp_path, monkeypatch):
+    monkeypatch.setattr("nixwulf.inventory.cluster.load_cluster", lambda name: CLUSTER)
+    file = tmp_path / "deployment.json"
+    file.write_text("{}")
+    command = ["update", "--cluster", "mine", "--rollback", "--prebuilt", str(file)]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 2
+    assert f"and --prebuilt '{file}' names another; give one of the two." in done.output
+
+
+def test_a_dry_run_of_a_rollback_needs_no_nix(monkeypatch):
+    monkeypatch.setattr("nixwulf.inventory.cluster.load_cluster", lambda name: CLUSTER)
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = CliRunner().invoke(cli, ["update", "--cluster", "mine", "--rollback", "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert done.output == (
+        "On fw1, fw2: activate the generation before, reach the node over a new connection, and "
+        "keep it; or go back after 300 s.\n"
+    )

@@ -76,7 +76,9 @@ def test_the_simulation_makes_the_intervals_that_compare_makes(monkeypatch):
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.02])
-@pytest.mark.parametrize("runs", [(3, 3), (6, 6), (10, 3)])
+@pytest.mark.parametrize(
+    "runs", [(3, 3), *(pytest.param(one, marks=pytest.mark.slow) for one in ((6, 6), (10, 3)))]
+)
 def test_the_power_that_is_said_is_how_often_a_slow_case_is_found(runs, effect):
     slow = simulated(Setting(runs, 0.03, effect), SWEEPS).slowed(LIMIT**2)
     found = np.mean([0 in cases for cases in slow.found(LIMIT)])
