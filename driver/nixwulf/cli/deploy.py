@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import choose, machines, only_nodes
+from nixwulf.cli.options import FilePath, choose, machines, only_nodes
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 @expect_cluster_option
 @prebuilt_option
 @click.option(
+    "--extra-files",
+    type=FilePath(),
+    help="Copy what is in this folder to the root of each new system, owned by root.",
+)
+@click.option(
     "--install-timeout",
     "limit_s",
     metavar="SECONDS",
@@ -72,6 +77,7 @@ def deploy(
     expect: tuple[str, ...],
     expect_cluster: str | None,
     prebuilt_file: Path | None,
+    extra_files: Path | None,
     limit_s: float,
     wait_s: float,
 ) -> None:
@@ -90,11 +96,14 @@ def deploy(
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy.flake import check_reference, load_prebuilt
+    from nixwulf.ops.deploy.install import check_extra_files
     from nixwulf.ops.deploy.plan import check_deployable
 
     cluster = load_cluster(name)
     check_deployable(cluster)
     check_reference(flake)
+    if extra_files is not None:
+        check_extra_files(extra_files)
     nodes = choose(cluster, chosen)
     names = {node.name for node in nodes}
     expected = _expectations(expect, names)
@@ -109,7 +118,9 @@ def deploy(
     if phase == "verify":
         paths = _paths(flake, cluster, nodes, prebuilt)
         ctx.exit(_verify(cluster, list(found.values()), paths, 0))
-    plan = _plan(cluster, flake, nodes, expected, expect_cluster, found, prebuilt, dry_run)
+    plan = _plan(
+        cluster, flake, nodes, expected, expect_cluster, found, prebuilt, extra_files, dry_run
+    )
     _print_plan(plan)
     if dry_run:
         ctx.exit(EXIT_GATE if plan.refusals else 0)
@@ -151,6 +162,7 @@ def _plan(
     expected_cluster: str | None,
     connections: Mapping[str, Connection],
     prebuilt: Prebuilt | None,
+    extra_files: Path | None,
     dry_run: bool,
 ) -> DeployPlan:
     from nixwulf.core.interrupts import Pool
@@ -199,6 +211,7 @@ def _plan(
         prebuilt=prebuilt,
         locked_out=locked_out(cluster, connections.values()),
         local_machine=local_machine_identity(),
+        extra_files=extra_files,
     )
 
 
