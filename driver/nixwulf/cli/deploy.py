@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -138,6 +139,14 @@ def deploy(
     if phase is None and not code:
         paths = _paths(flake, cluster, nodes, prebuilt)
         code = _verify(cluster, list(found.values()), paths, wait_s)
+    if confirmed and not code and len(nodes) < len(cluster.nodes):
+        installed = ", ".join(node.node.name for node in confirmed)
+        command = shlex.join(["nixwulf", "update", "--cluster", name])
+        click.echo(
+            f"The other nodes drop packets of a node that is new to them: if {installed} is new in "
+            f"{cluster.source}, run '{command}'.",
+            err=True,
+        )
     ctx.exit(code)
 
 
