@@ -8,7 +8,8 @@ from pathlib import Path
 
 from stand_in import put
 
-# '-G' reads the user's own files as ssh does; the driver's first question, which only prints, is answered by a shell here.
+# '-G' reads the user's own files as ssh does, and a shell here answers the driver's first question,
+# which only prints; nothing else is run.
 _SSH = """\
 case "$*" in
 *" -G "*) exec {ssh} "$@" ;;
