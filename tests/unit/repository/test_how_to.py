@@ -164,7 +164,7 @@ def produced(page, folder):
         assert "firewall" in (hint_for(words[0]) or "")
         printed += words
     elif page == "change-the-ssh-key.md":
-        (Path(desk.environment["HOME"]) / ".ssh" / "id.pub").write_text(KEY.replace("AAAAC3", "AAAAC4"))
+        (folder / ".ssh" / "id.pub").write_text(KEY.replace("AAAAC3", "AAAAC4"))
         printed += desk.run(f"{one} mini1")
         printed.append(sentence(Update(node, "rolled-back")))
     elif page == "replace-a-disk.md":
