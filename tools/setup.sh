@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv/ with .venv/bin/nixwulf, and sees to it that the lab's programs are on this machine.
-# With the argument 'tests' also what the tests need besides: a browser, what drives it, and other shells and another ping.
+# With the argument 'tests' also what the tests need besides: a browser, what drives it, pkill, and other shells and another ping.
 #
 # System packages come through apt: as root or by sudo after saying which, else by a command that
 # you run. No service is started or enabled: the lab needs the program sshd, and where it is missing
@@ -46,6 +46,7 @@ missing_packages() {
   fi
   if [ "$purpose" = tests ]; then
     has chromium || has chromium-browser || has google-chrome || echo chromium
+    has pkill || echo procps
     has tcsh || echo tcsh
     has busybox || echo busybox
     has zsh || echo zsh
