@@ -57,8 +57,9 @@ EXPRESSION = """
 
 
 def block(page: str, language: str) -> str:
-    text = (HOW_TO / page).read_text()
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[0]
+    fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    found = fence.findall((HOW_TO / page).read_text())
+    return next(text for name, text in found if name == language)
 
 
 @pytest.fixture(scope="module")

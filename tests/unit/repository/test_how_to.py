@@ -48,7 +48,8 @@ def text_of(page):
 
 
 def blocks(page, language):
-    return re.findall(rf"```{language}\n(.*?)```", text_of(page), re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text_of(page), re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
 
 
 class Desk:
