@@ -192,7 +192,7 @@ def produced(page, folder):
     return "\n".join(map(str, printed))
 
 
-# Printed by a node's own script: tests/lab/test_update.py compares them with the page.
+# Printed by a node's own script (update.sh), which runs in tests/lab/test_update.py.
 IN_THE_LAB = {
     "mounts '/' from '/dev/...', which is not there",
     "has no generation before",
