@@ -30,9 +30,9 @@ SOPS_NIX = """
 """
 
 # One evaluation of all pages: each more takes as long as the first.
-EXPRESSION = """
-  let
-    nixwulf = builtins.getFlake "git+file://CHECKOUT";
+FUNCTION = """
+  lib: let
+    nixwulf = { inherit lib; };
     configs = file: builtins.mapAttrs (_: one: one.config)
       (nixwulf.lib.mkCluster { inherit file; }).nixosConfigurations;
     firewall = config: config.networking.firewall.extraCommands
@@ -78,8 +78,8 @@ def values(flake, tmp_path_factory) -> dict:
     }
     for name, text in files.items():
         (folder / name).write_text(text)
-    expression = EXPRESSION.replace("CHECKOUT", str(CHECKOUT)).replace("./", f"{folder}/")
-    done = flake.nix("eval", "--read-only", "--json", "--impure", "--expr", expression)
+    function = FUNCTION.replace("./", f"{folder}/")
+    done = flake.nix("eval", "--read-only", "--json", "--impure", ".#lib", "--apply", function)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
