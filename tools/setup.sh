@@ -110,7 +110,8 @@ make_venv() {
   if [ -x .venv/bin/nixwulf ] && [ -z "$(find driver/pyproject.toml ./*.lock -newer "$stamp" 2>&1)" ]; then return; fi
   echo "setup: making .venv"
   "$(find_python)" -m venv .venv
-  local install=(.venv/bin/pip install --quiet --disable-pip-version-check --no-deps)
+  # Python compiles what it imports: to compile all takes 14 s of CPU, and few of these modules are ever imported.
+  local install=(.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile)
   "${install[@]}" --require-hashes --only-binary :all: "${locks[@]}"
   # By the setuptools of the lock: another one would be fetched for the build.
   "${install[@]}" --no-build-isolation -e driver
@@ -123,7 +124,7 @@ make_llama_benchy() {
   if [ "$purpose" != tests ] || { [ -e "$stamp" ] && [ ! requirements-benchy.lock -nt "$stamp" ]; }; then return; fi
   echo "setup: installing llama-benchy for the tests"
   "$(find_python)" -m venv .venv/llama-benchy
-  .venv/llama-benchy/bin/pip install --quiet --disable-pip-version-check --no-deps \
+  .venv/llama-benchy/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile \
     --require-hashes --only-binary :all: --requirement requirements-benchy.lock
   touch "$stamp"
 }
