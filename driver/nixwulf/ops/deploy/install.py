@@ -78,9 +78,9 @@ def check_extra_files(folder: Path) -> None:
                 if problem:
                     raise InputError(f"--extra-files: '{path}' {problem}")
     except OSError as error:
-        command = f'sudo chown -R "$USER" {shlex.quote(str(folder))}'
+        command = shlex.join(["ls", "-ld", str(error.filename)])
         raise InputError(
-            f"--extra-files: '{error.filename}' cannot be read ({error.strerror}); run '{command}'."
+            f"--extra-files: '{error.filename}' cannot be read ({error.strerror}); see '{command}'."
         ) from None
 
 

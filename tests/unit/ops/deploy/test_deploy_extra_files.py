@@ -104,7 +104,7 @@ def test_what_is_somebody_else_s_is_named_before_anything_is_wiped(place, files)
         os.seteuid(65534)
         try:
             with pytest.raises(
-                InputError, match=r"cannot be read \(Permission denied\); run 'sudo"
+                InputError, match=r"cannot be read \(Permission denied\); see 'ls"
             ):
                 check_extra_files(theirs)
         finally:
