@@ -103,9 +103,7 @@ def test_what_is_somebody_else_s_is_named_before_anything_is_wiped(place, files)
         os.chown(theirs / place, 0, -1)
         os.seteuid(65534)
         try:
-            with pytest.raises(
-                InputError, match=r"cannot be read \(Permission denied\); see 'ls"
-            ):
+            with pytest.raises(InputError, match=r"cannot be read \(Permission denied\); see 'ls"):
                 check_extra_files(theirs)
         finally:
             os.seteuid(0)
