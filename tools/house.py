@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent / "docs"))
-from words import MOST_IN_DOCS, MOST_IN_README, counts, in_readme
+from words import MOST_IN_DOCS, MOST_IN_README, MOST_PAGES, counts, in_readme
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "driver/nixwulf"
@@ -131,7 +131,7 @@ def figures() -> list[Figure]:
         Figure("files that name an engine outside of it", len(naming_engines(texts)), 0),
         Figure("words in README", in_readme(ROOT), MOST_IN_README),
         Figure("words in docs by hand", sum(pages.values()), MOST_IN_DOCS),
-        Figure("pages by hand", len(pages), 16),
+        Figure("pages by hand", len(pages), MOST_PAGES),
     ]
 
 

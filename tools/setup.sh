@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv/ with .venv/bin/nixwulf, and sees to it that the lab's programs are on this machine.
-# With the argument 'tests' also what the tests need besides: a browser, what drives it, and other shells and another ping.
+# With the argument 'tests' also what the tests need besides: a browser, what drives it, pkill, and other shells and another ping.
 #
 # System packages come through apt: as root or by sudo after saying which, else by a command that
 # you run. No service is started or enabled: the lab needs the program sshd, and where it is missing
@@ -46,6 +46,7 @@ missing_packages() {
   fi
   if [ "$purpose" = tests ]; then
     has chromium || has chromium-browser || has google-chrome || echo chromium
+    has pkill || echo procps
     has tcsh || echo tcsh
     has busybox || echo busybox
     has zsh || echo zsh
@@ -109,7 +110,8 @@ make_venv() {
   if [ -x .venv/bin/nixwulf ] && [ -z "$(find driver/pyproject.toml ./*.lock -newer "$stamp" 2>&1)" ]; then return; fi
   echo "setup: making .venv"
   "$(find_python)" -m venv .venv
-  local install=(.venv/bin/pip install --quiet --disable-pip-version-check --no-deps)
+  # Python compiles what it imports: to compile all takes 14 s of CPU, and few of these modules are ever imported.
+  local install=(.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile)
   "${install[@]}" --require-hashes --only-binary :all: "${locks[@]}"
   # By the setuptools of the lock: another one would be fetched for the build.
   "${install[@]}" --no-build-isolation -e driver
@@ -122,7 +124,7 @@ make_llama_benchy() {
   if [ "$purpose" != tests ] || { [ -e "$stamp" ] && [ ! requirements-benchy.lock -nt "$stamp" ]; }; then return; fi
   echo "setup: installing llama-benchy for the tests"
   "$(find_python)" -m venv .venv/llama-benchy
-  .venv/llama-benchy/bin/pip install --quiet --disable-pip-version-check --no-deps \
+  .venv/llama-benchy/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile \
     --require-hashes --only-binary :all: --requirement requirements-benchy.lock
   touch "$stamp"
 }

@@ -186,6 +186,27 @@ def test_the_commands_that_would_install_are_run_and_then_the_nodes_are_verified
     assert done.stdout.count("verified  ") == 2
 
 
+def test_files_of_ones_own_arrive_as_root_s_and_the_others_have_to_learn_of_a_new_node(bench):
+    """What nixos-anywhere does with the folder is done over the real ssh, to a folder there."""
+    key = bench.folder / "own files" / "var" / "lib" / "key"
+    key.parent.mkdir(parents=True)
+    key.write_text("secret\n")
+    key.chmod(0o600)
+    os.chown(key, 1000, 1000)
+    bench.program(
+        "nixos-anywhere",
+        'while [ "$1" != --extra-files ]; do shift; done\n'
+        'tar -C "$2" -cpf- . | ssh n1 "mkdir -p /run/mnt; tar -C /run/mnt -xf- --no-same-owner"\n'
+        f'ssh n1 ln -sfn "{SYSTEM}-own-n1" /run/current-system',
+    )
+    one = ("--node", "n1", "--yes-wipe", "n1", "--extra-files", "own files")
+    done = bench.nixwulf("deploy", "--cluster", bench.cluster(), *one)
+    assert done.returncode == 0, done.stdout + done.stderr
+    there = bench.shell("n1", "stat -c '%U %a' /run/mnt/var/lib/key; cat /run/mnt/var/lib/key")
+    assert there == "root 600\nsecret\n"
+    assert f"if n1 is new in {bench.folder}/own.toml, run 'nixwulf update --clust" in done.stderr
+
+
 def test_where_the_installer_cannot_be_built_no_node_is_changed(bench):
     bench.program(
         "nix",

@@ -8,6 +8,7 @@ NixOS do the same is only asserted by what they are called with.
 
 import json
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -464,6 +465,8 @@ def test_a_system_of_another_disk_is_not_activated(desk):
         f"The new system of 'n1' mounts '/' from '{device}', which is not there; set its disk back "
         "in the cluster file, or deploy it again." in words
     )
+    (shown,) = re.findall(r"update: `([^`]*)`", Path("docs/how-to/replace-a-disk.md").read_text())
+    assert re.search(".*".join(map(re.escape, shown.split("..."))), words)
     assert record(desk, "n1", "systemd-run") == []
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import choose, json_format, machines, only_nodes, print_json
+from nixwulf.cli.options import FilePath, choose, json_format, machines, only_nodes, print_json
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 @expect_cluster_option
 @prebuilt_option
 @click.option(
+    "--extra-files",
+    type=FilePath(),
+    help="Copy what is in this folder to the root of each new system, owned by root.",
+)
+@click.option(
     "--install-timeout",
     "limit_s",
     metavar="SECONDS",
@@ -74,6 +79,7 @@ def deploy(
     expect: tuple[str, ...],
     expect_cluster: str | None,
     prebuilt_file: Path | None,
+    extra_files: Path | None,
     limit_s: float,
     wait_s: float,
 ) -> None:
@@ -92,6 +98,7 @@ def deploy(
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy.flake import check_reference, load_prebuilt
+    from nixwulf.ops.deploy.install import check_extra_files
     from nixwulf.ops.deploy.plan import check_deployable
     from nixwulf.ops.deploy.text import new_to_others, plan_text
 
@@ -100,6 +107,8 @@ def deploy(
     cluster = load_cluster(name)
     check_deployable(cluster)
     check_reference(flake)
+    if extra_files is not None:
+        check_extra_files(extra_files)
     nodes = choose(cluster, chosen)
     names = {node.name for node in nodes}
     expected = _expectations(expect, names)
@@ -114,7 +123,9 @@ def deploy(
     if phase == "verify":
         paths = _paths(flake, cluster, nodes, prebuilt)
         ctx.exit(_verify(cluster, list(found.values()), paths, 0))
-    plan = _plan(cluster, flake, nodes, expected, expect_cluster, found, prebuilt, dry_run)
+    plan = _plan(
+        cluster, flake, nodes, expected, expect_cluster, found, prebuilt, extra_files, dry_run
+    )
     print_json(vars(plan) | {"cluster": name}) if form == "json" else click.echo(plan_text(plan))
     if dry_run:
         ctx.exit(EXIT_GATE if plan.refusals else 0)
@@ -158,6 +169,7 @@ def _plan(
     expected_cluster: str | None,
     connections: Mapping[str, Connection],
     prebuilt: Prebuilt | None,
+    extra_files: Path | None,
     dry_run: bool,
 ) -> DeployPlan:
     from nixwulf.core.interrupts import Pool
@@ -206,6 +218,7 @@ def _plan(
         prebuilt=prebuilt,
         locked_out=locked_out(cluster, connections.values()),
         local_machine=local_machine_identity(),
+        extra_files=extra_files,
     )
 
 

@@ -25,6 +25,7 @@ LONG = "a" * 300
         ["predict", "--cluster", LONG, "--model", "x"],
         ["predict", "--cluster", "framework-2", "--model", LONG],
         ["import", LONG, "--platform", "dgx-spark"],
+        ["deploy", "--cluster", "mini-3", "--extra-files", LONG],
         ["site", "", "--out", "site"],
         ["validate", ""],
         ["report", ""],

@@ -32,18 +32,32 @@ def machine():
     shutil.rmtree(folder)
 
 
-def test_without_root_and_sudo_it_names_the_exact_command_and_exits_2(machine):
+def setup(machine, *arguments):
+    """What setup.sh does for an ordinary user."""
     ordinary = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     if os.getuid() == 0 and shutil.which("setpriv") is None:
         pytest.skip("setpriv is needed to become an ordinary user")
-    done = subprocess.run(
-        [*(ordinary if os.getuid() == 0 else []), str(machine / "tools" / "setup.sh")],
+    script = str(machine / "tools" / "setup.sh")
+    return subprocess.run(
+        [*(ordinary if os.getuid() == 0 else []), script, *arguments],
         env={"PATH": str(machine / "bin"), "HOME": str(machine)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_a_system_of_debootstrap_gets_what_the_tests_call(machine):
+    (machine / "bin" / "pkill").unlink(missing_ok=True)
+    done = setup(machine, "tests")
+    assert done.returncode == 2, done.stderr
+    assert "procps" in done.stdout.split()
+    assert "procps" not in setup(machine).stdout.split()
+
+
+def test_without_root_and_sudo_it_names_the_exact_command_and_exits_2(machine):
+    done = setup(machine)
     assert done.returncode == 2, done.stderr
     assert "setup: these system packages are needed: iperf3 cmake" in done.stdout
     assert "run 'sudo apt-get install --no-install-recommends iperf3 cmake" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
@@ -91,6 +92,7 @@ def make_plan(
     prebuilt: Prebuilt | None = None,
     locked_out: str | None = None,
     local_machine: tuple[str, str] | None = None,
+    extra_files: Path | None = None,
 ) -> DeployPlan:
     """Plan for chosen nodes; nothing is done, and no node is asked.
 
@@ -103,6 +105,7 @@ def make_plan(
         layouts: by attribute what each configuration would do, None when the flake was not asked.
         prebuilt: systems that are installed in place of the flake's.
         local_machine: boot id and host name of the machine that runs this command.
+        extra_files: a folder that is copied to the root of each system.
     """
     planned = []
     for node in nodes:
@@ -113,7 +116,7 @@ def make_plan(
             reasons = refusals(node, cluster, platform, plan.machine, own, expected_cluster)
             plan = replace(plan, refusals=tuple(reasons))
         if plan.method != "check" and (plan.machine is None or can_install(platform, plan.machine)):
-            plan = _with_command(flake, plan, platform, prebuilt)
+            plan = _with_command(flake, plan, platform, prebuilt, extra_files)
         if layouts is not None and plan.method != "check":
             layout = layouts[plan.attribute]
             more = _other_disks(cluster, plan, layout.disks)
@@ -207,7 +210,11 @@ def _node_plan(
 
 
 def _with_command(
-    flake: str, plan: NodePlan, platform: dict[str, Any], prebuilt: Prebuilt | None
+    flake: str,
+    plan: NodePlan,
+    platform: dict[str, Any],
+    prebuilt: Prebuilt | None,
+    extra_files: Path | None,
 ) -> NodePlan:
     """The plan with what installs the node.
 
@@ -231,8 +238,9 @@ def _with_command(
         phases = f"kexec,{phases}"
     if prebuilt is not None:
         what = ("--store-paths", prebuilt.nodes[node.name].disko, prebuilt.nodes[node.name].system)
+    files = ("--extra-files", str(extra_files.resolve())) if extra_files else ()
     command = (
-        *("nixos-anywhere", *what, "--target-host", node.ssh, *kexec),
+        *("nixos-anywhere", *what, "--target-host", node.ssh, *kexec, *files),
         *("--copy-host-keys", "--print-build-logs", "--phases", phases),
     )
     return replace(plan, command=command, build=build)
