@@ -10,17 +10,20 @@ let
   linkLocal = import ../lib/link-local.nix { inherit lib; };
 
   # Of IPv6 nobody's address is known where the fabric does not give it: all is closed.
-  families = name: [
-    {
-      program = "iptables";
-      source = "ip";
-      addresses = peers name;
-    }
-  ] ++ lib.optional (opened.${name}.ipv6 && config.networking.enableIPv6) {
-    program = "ip6tables";
-    source = "ip6";
-    addresses = map linkLocal (peers name);
-  };
+  families =
+    name:
+    [
+      {
+        program = "iptables";
+        source = "ip";
+        addresses = peers name;
+      }
+    ]
+    ++ lib.optional (opened.${name}.ipv6 && config.networking.enableIPv6) {
+      program = "ip6tables";
+      source = "ip6";
+      addresses = map linkLocal (peers name);
+    };
 
   ports = mkOption {
     type = types.listOf (types.either types.port (types.attrsOf types.port));

@@ -495,7 +495,7 @@ def test_what_the_boot_loader_deletes_first_is_room(desk, profile):
       mkdir -p /run/esp/EFI/nixos
       for system in oldest old new; do
         mkdir -p /nix/store/$system-initrd
-        head -c 3000000 /dev/zero >/nix/store/$system-initrd/initrd
+        (echo $system; head -c 3000000 /dev/zero) >/nix/store/$system-initrd/initrd
         ln -sfn /nix/store/$system-initrd/initrd {SYSTEMS}/$system/initrd
       done
       touch {SYSTEMS}/oldest/kernel

@@ -315,9 +315,7 @@ in
     };
   "a machine without a cluster serves no time" = {
     expected = [ ];
-    actual =
-      lines
-        (evaluate [ { nixwulf.cluster.sshKeys = [ key ]; } ]).services.chrony.extraConfig;
+    actual = lines (evaluate [ { nixwulf.cluster.sshKeys = [ key ]; } ]).services.chrony.extraConfig;
   };
   "a machine whose cluster has no key is left alone" = {
     expected = false;

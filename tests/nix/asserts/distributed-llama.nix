@@ -91,6 +91,7 @@ in
     expected = {
       nodes.switch = {
         tcp = [ 9999 ];
+        ipv6 = false;
         udp = [ ];
       };
       everywhere = false;

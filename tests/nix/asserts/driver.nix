@@ -18,9 +18,7 @@ let
   onPath =
     driver: packages:
     let
-      path = lib.splitString ":" (
-        builtins.unsafeDiscardStringContext (lib.last driver.makeWrapperArgs)
-      );
+      path = lib.splitString ":" (builtins.unsafeDiscardStringContext (lib.last driver.makeWrapperArgs));
       isThere = package: lib.elem (builtins.unsafeDiscardStringContext "${lib.getBin package}/bin") path;
     in
     map lib.getName (lib.filter isThere packages);
@@ -41,15 +39,18 @@ let
   # What an app's script finds on PATH first.
   driverOf =
     name:
-    lib.findFirst (
-      driver:
-      lib.hasInfix (builtins.unsafeDiscardStringContext "${driver}/bin") (
-        builtins.unsafeDiscardStringContext (nixwulf.commands.programs pkgs).${name}.text
+    lib.findFirst
+      (
+        driver:
+        lib.hasInfix (builtins.unsafeDiscardStringContext "${driver}/bin") (
+          builtins.unsafeDiscardStringContext (nixwulf.commands.programs pkgs).${name}.text
+        )
       )
-    ) null [
-      pkgs.nixwulf
-      pkgs.nixwulf-lab
-    ];
+      null
+      [
+        pkgs.nixwulf
+        pkgs.nixwulf-lab
+      ];
 in
 {
   "nixpkgs' Python and its packages are as new as pyproject.toml asks" = {
@@ -77,9 +78,7 @@ in
       deploy = false;
       update = false;
     };
-    actual = lib.mapAttrs (name: _: driverOf name == pkgs.nixwulf-lab) (
-      nixwulf.commands.programs pkgs
-    );
+    actual = lib.mapAttrs (name: _: driverOf name == pkgs.nixwulf-lab) (nixwulf.commands.programs pkgs);
   };
   "the user's own programs come first" = {
     expected = [

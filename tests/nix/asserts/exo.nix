@@ -24,9 +24,7 @@ let
     config:
     lib.concatStringsSep " " (
       lib.tail (
-        lib.splitString " " (
-          lib.replaceString "\"" "" config.systemd.services.exo.serviceConfig.ExecStart
-        )
+        lib.splitString " " (lib.replaceString "\"" "" config.systemd.services.exo.serviceConfig.ExecStart)
       )
     );
   node = {
@@ -87,46 +85,49 @@ in
       failures = failures config;
     };
   };
-  "the nodes of an exo after 1.0.71 find each other by IPv6, of which each knows the others' addresses" = {
-    expected = {
-      arguments = "--api-port 52415 --zenoh-port 52414 --discovery-port 52413 --namespace desk";
-      variables = [ ];
-      failures = [ ];
-      network = [
-        "LinkLocalAddressing=no"
-        "Address=10.10.0.1/24"
-        "Address=fe80::a0a:1/64"
-      ];
-      unit = [
-        "10.10.0.1"
-        "10.10.0.2"
-        "localhost"
-        "multicast"
-        "fe80::a0a:1"
-        "fe80::a0a:2"
-      ];
-      rules = map (port: "ip6tables -A nixos-fw -i thunderbolt0 -s fe80::a0a:2 -p ${port} -j nixos-fw-accept") [
-        "tcp --dport 52415"
-        "tcp --dport 52414"
-        "tcp --dport 49152:65535"
-        "udp --dport 52413"
-      ];
-      earlier = [ ];
+  "the nodes of an exo after 1.0.71 find each other by IPv6, of which each knows the others' addresses" =
+    {
+      expected = {
+        arguments = "--api-port 52415 --zenoh-port 52414 --discovery-port 52413 --namespace desk";
+        variables = [ ];
+        failures = [ ];
+        network = [
+          "LinkLocalAddressing=no"
+          "Address=10.10.0.1/24"
+          "Address=fe80::a0a:1/64"
+        ];
+        unit = [
+          "10.10.0.1"
+          "10.10.0.2"
+          "localhost"
+          "multicast"
+          "fe80::a0a:1"
+          "fe80::a0a:2"
+        ];
+        rules =
+          map (port: "ip6tables -A nixos-fw -i thunderbolt0 -s fe80::a0a:2 -p ${port} -j nixos-fw-accept")
+            [
+              "tcp --dport 52415"
+              "tcp --dport 52414"
+              "tcp --dport 49152:65535"
+              "udp --dport 52413"
+            ];
+        earlier = [ ];
+      };
+      actual = {
+        arguments = arguments later;
+        variables = lib.filter (name: lib.hasInfix "LIBP2P" name || lib.hasInfix "BOOTSTRAP" name) (
+          lib.attrNames later.systemd.services.exo.environment
+        );
+        failures = failures later;
+        network = lib.filter (line: builtins.match "(Address|LinkLocalAddressing)=.*" line != null) (
+          lib.splitString "\n" later.systemd.network.units."20-cable.network".text
+        );
+        unit = later.systemd.services.exo.serviceConfig.IPAddressAllow;
+        rules = ipv6Rules later;
+        earlier = ipv6Rules config;
+      };
     };
-    actual = {
-      arguments = arguments later;
-      variables = lib.filter (
-        name: lib.hasInfix "LIBP2P" name || lib.hasInfix "BOOTSTRAP" name
-      ) (lib.attrNames later.systemd.services.exo.environment);
-      failures = failures later;
-      network =
-        lib.filter (line: builtins.match "(Address|LinkLocalAddressing)=.*" line != null)
-          (lib.splitString "\n" later.systemd.network.units."20-cable.network".text);
-      unit = later.systemd.services.exo.serviceConfig.IPAddressAllow;
-      rules = ipv6Rules later;
-      earlier = ipv6Rules config;
-    };
-  };
   "it stays in its namespace and off the Internet, and calls the others on the fabric" = {
     expected = {
       EXO_LIBP2P_NAMESPACE = "desk";

@@ -83,13 +83,14 @@ in
       iptables = lib.last (ipv6Rules (node (lib.recursiveUpdate clustered ipv6)));
       subnet = lib.last (ipv6Rules (node ipv6));
       nftables = lib.filter (lib.hasInfix "ip6 saddr") (
-        lib.splitString "\n" (node {
-          imports = [
-            clustered
-            ipv6
-          ];
-          networking.nftables.enable = true;
-        }).extraInputRules
+        lib.splitString "\n"
+          (node {
+            imports = [
+              clustered
+              ipv6
+            ];
+            networking.nftables.enable = true;
+          }).extraInputRules
       );
     };
   };

@@ -166,6 +166,7 @@ in
             to = 60999;
           }
         ];
+        ipv6 = false;
         udp = [ ];
       };
       interfaces = [ ];
