@@ -153,8 +153,8 @@ def _print_commands(targets: Sequence[Target], seconds: int) -> None:
 
 
 def _bring(
-    cluster: Cluster, targets: Sequence[Target], expect_cluster: str | None
-) -> tuple[Sequence[Target], list[str]]:
+    cluster: Cluster, targets: list[Target], expect_cluster: str | None
+) -> tuple[list[Target], list[str]]:
     """Build once and copy to all, or find what nodes had before; and why a node has no system.
 
     Nothing is built when a node does not answer, is being measured, or is another cluster's.

@@ -196,7 +196,7 @@ install='install_boot_loader() {
 eval "$install"
 
 # shellcheck disable=SC2016 # as above
-number='number() { echo "$1" | tr -dc 0-9; }'
+number='number() { echo "$1" | tr -dc "0-9\n"; }'
 eval "$number"
 
 # $1 is the system to go back to, $2 the profile, $3 where it led; $4 is there when 'finish' has begun
