@@ -106,7 +106,9 @@ def test_the_nodes_ends_are_made_in_the_nodes_with_name_and_mtu() -> None:
     subnet = ipaddress.IPv4Network("10.77.0.0/24")
     networks = {"n1": "/proc/7/ns/net", "n2": "/proc/9/ns/net"}
     commands = [" ".join(c) for c in links.hub_links(cluster(), subnet, networks)]
-    assert "link add f0n2 mtu 9000 type veth peer name eth mtu 9000 netns /proc/9/ns/net" in commands
+    assert (
+        "link add f0n2 mtu 9000 type veth peer name eth mtu 9000 netns /proc/9/ns/net" in commands
+    )
     assert "link add m1 type veth peer name mgmt0 netns /proc/7/ns/net" in commands
     assert "addr add 10.77.0.254/24 dev mgmt" in commands
 
