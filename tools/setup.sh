@@ -88,10 +88,10 @@ unpack_sshd() {
   rm -rf "$folder"
 }
 
-# The packages of the libraries that the unpacked sshd lacks; they hold no service.
+# The packages of the libraries that the unpacked sshd and, from Debian 13 on, its parts lack; they hold no service.
 missing_libraries() {
   [ -x "$cache/openssh/usr/sbin/sshd" ] || return 0
-  ldd "$cache/openssh/usr/sbin/sshd" | awk '/not found/ { print $1 }' | while read -r library; do
+  find "$cache/openssh/usr" -name 'sshd*' -type f -perm -u+x -exec ldd {} + | awk '/not found/ { print $1 }' | sort -u | while read -r library; do
     case "$library" in
     libwrap.so.0) echo libwrap0 ;;
     libwtmpdb.so.0) echo libwtmpdb0 ;;

@@ -115,14 +115,14 @@ def management_addresses(cluster: Cluster, subnet: ipaddress.IPv4Network) -> dic
 
 
 def hub_links(
-    cluster: Cluster, subnet: ipaddress.IPv4Network, process_ids: dict[str, int]
+    cluster: Cluster, subnet: ipaddress.IPv4Network, networks: dict[str, str]
 ) -> list[Argv]:
     """Arguments of `ip` that make every link; the nodes' ends go to the processes' namespaces.
 
     Args:
         cluster: the lab's nodes and fabrics.
         subnet: the lab's management network.
-        process_ids: of each node's first process, by the node's name.
+        networks: the file of each node's network namespace, by the node's name.
     """
     commands = [
         ["link", "set", "lo", "up"],
@@ -131,7 +131,7 @@ def hub_links(
     ]
     for number, node in enumerate(cluster.nodes, start=1):
         link = f"m{number}"
-        peer = [MANAGEMENT_INTERFACE, "netns", str(process_ids[node.name])]
+        peer = [MANAGEMENT_INTERFACE, "netns", networks[node.name]]
         commands.append(["link", "add", link, "type", "veth", "peer", "name", *peer])
         commands.append(["link", "set", link, "master", "mgmt", "up"])
     for name, fabric in cluster.fabrics.items():
@@ -140,7 +140,7 @@ def hub_links(
         bridges = dict.fromkeys(port.trunk_bridge for part in parts for port in part)
         commands += [_bridge(bridge) for bridge in bridges]
         for port in (port for part in parts for port in part):
-            peer = [port.interface, "mtu", mtu, "netns", str(process_ids[port.node])]
+            peer = [port.interface, "mtu", mtu, "netns", networks[port.node]]
             trunk = ["type", "veth", "peer", "name", port.trunk, "mtu", mtu]
             commands += [
                 ["link", "add", port.link, "mtu", mtu, "type", "veth", "peer", "name", *peer],

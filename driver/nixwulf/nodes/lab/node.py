@@ -97,6 +97,20 @@ class Spawned:
     pid: int
     start: socket.socket
 
+    @property
+    def network(self) -> str:
+        """The file of its network in the /proc that is mounted here.
+
+        That /proc is still the host's, which has another number for it, and a number is what newer
+        versions of ip (seen: iproute2 6.15) look up there.
+        """
+        descriptor = os.pidfd_open(self.pid)
+        try:
+            shown = Path(f"/proc/self/fdinfo/{descriptor}").read_text("utf-8")
+        finally:
+            os.close(descriptor)
+        return f"/proc/{shown.split('Pid:')[1].split()[0]}/ns/net"
+
 
 def spawn(state: StateFolder, definition: Definition, number: int) -> Spawned:
     """Make a node in new namespaces; it waits for its links.

@@ -99,8 +99,8 @@ class Supervisor:
             Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
         for number in range(1, len(cluster.nodes) + 1):
             self.nodes.append(spawn(self.state, self.definition, number))
-        process_ids = {node.name: node.pid for node in self.nodes}
-        links.run_batch("ip", links.hub_links(cluster, subnet, process_ids))
+        networks = {node.name: node.network for node in self.nodes}
+        links.run_batch("ip", links.hub_links(cluster, subnet, networks))
         for node in self.nodes:
             node.start.send(b"g")
         for node in self.nodes:

@@ -66,56 +66,6 @@ def check_programs(wanted: Sequence[str]) -> None:
         )
 
 
-def check_extra_files(folder: Path) -> None:
-    """Raise InputError for a folder of which not everything may be copied to a new system's root.
-
-    nixos-anywhere unpacks it as the files of root, with the modes that they have here.
-    """
-    try:
-        if not folder.is_dir():
-            raise InputError(f"--extra-files is '{folder}', which is no folder; name one.")
-        for parent, folders, files in os.walk(folder, onerror=_raise):
-            for path in sorted(Path(parent, name) for name in [*folders, *files]):
-                problem = _why_not_copied(folder, path)
-                if problem:
-                    raise InputError(f"--extra-files: '{path}' {problem}")
-    except OSError as error:
-        command = shlex.join(["ls", "-ld", str(error.filename)])
-        raise InputError(
-            f"--extra-files: '{error.filename}' cannot be read ({error.strerror}); see '{command}'."
-        ) from None
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _why_not_copied(folder: Path, path: Path) -> str | None:
-    inside, mode = path.relative_to(folder), path.lstat().st_mode
-    own = stat.S_IMODE(mode)
-    if stat.S_ISLNK(mode):
-        target, real = path.readlink(), Path(os.path.realpath(path))
-        if target.is_absolute() or not real.is_relative_to(folder.resolve()):
-            return f"leads to '{target}', out of the folder; put the file itself there."
-    elif stat.S_ISREG(mode):
-        if own & 0o077:
-            command = shlex.join(["chmod", "go=", str(path)])
-            return f"can be read by others here (mode {own:o}); run '{command}'."
-        path.open("rb").close()
-    elif not stat.S_ISDIR(mode):
-        return "is neither a file nor a folder; take it out."
-    elif own & 0o022 or (_is_of_all(inside) and own & 0o055 != 0o055):  # noqa: PLR2004
-        command = shlex.join(["chmod", "755", str(path)])
-        return f"has mode {own:o}, and the node's '/{inside}' would have it too; run '{command}'."
-    return None
-
-
-def _is_of_all(inside: Path) -> bool:
-    """Whether it is a folder that all services of a system look into, such as /etc or /var/lib."""
-    top, *below = inside.parts
-    return (top != "root" and not below) or (top == "var" and len(below) == 1)
-
-
 def build_installers(plans: Sequence[NodePlan], flake: str) -> None:
     """Build what nodes are booted into, once a platform; raises NixwulfError.
 
@@ -278,3 +228,53 @@ def _end(running: Sequence[InstallationRun], report: Report) -> None:
     for one in running:
         if one.reader is not None:
             one.reader.join(timeout=_GRACE_S)
+
+
+def check_extra_files(folder: Path) -> None:
+    """Raise InputError for a folder of which not everything may be copied to a new system's root.
+
+    nixos-anywhere unpacks it as the files of root, with the modes that they have here.
+    """
+    try:
+        if not folder.is_dir():
+            raise InputError(f"--extra-files is '{folder}', which is no folder; name one.")
+        for parent, folders, files in os.walk(folder, onerror=_raise):
+            for path in sorted(Path(parent, name) for name in [*folders, *files]):
+                problem = _why_not_copied(folder, path)
+                if problem:
+                    raise InputError(f"--extra-files: '{path}' {problem}")
+    except OSError as error:
+        command = shlex.join(["ls", "-ld", str(error.filename)])
+        raise InputError(
+            f"--extra-files: '{error.filename}' cannot be read ({error.strerror}); see '{command}'."
+        ) from None
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _why_not_copied(folder: Path, path: Path) -> str | None:
+    inside, mode = path.relative_to(folder), path.lstat().st_mode
+    own = stat.S_IMODE(mode)
+    if stat.S_ISLNK(mode):
+        target, real = path.readlink(), Path(os.path.realpath(path))
+        if target.is_absolute() or not real.is_relative_to(folder.resolve()):
+            return f"leads to '{target}', out of the folder; put the file itself there."
+    elif stat.S_ISREG(mode):
+        if own & 0o077:
+            command = shlex.join(["chmod", "go=", str(path)])
+            return f"can be read by others here (mode {own:o}); run '{command}'."
+        path.open("rb").close()
+    elif not stat.S_ISDIR(mode):
+        return "is neither a file nor a folder; take it out."
+    elif own & 0o022 or (_is_of_all(inside) and own & 0o055 != 0o055):  # noqa: PLR2004
+        command = shlex.join(["chmod", "755", str(path)])
+        return f"has mode {own:o}, and the node's '/{inside}' would have it too; run '{command}'."
+    return None
+
+
+def _is_of_all(inside: Path) -> bool:
+    """Whether it is a folder that all services of a system look into, such as /etc or /var/lib."""
+    top, *below = inside.parts
+    return (top != "root" and not below) or (top == "var" and len(below) == 1)

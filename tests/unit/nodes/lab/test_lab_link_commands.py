@@ -104,9 +104,12 @@ def test_no_change_of_shape_touches_the_nodes_own_interface(shape: Shape, netem:
 
 def test_the_nodes_ends_are_made_in_the_nodes_with_name_and_mtu() -> None:
     subnet = ipaddress.IPv4Network("10.77.0.0/24")
-    commands = [" ".join(c) for c in links.hub_links(cluster(), subnet, {"n1": 7, "n2": 9})]
-    assert "link add f0n2 mtu 9000 type veth peer name eth mtu 9000 netns 9" in commands
-    assert "link add m1 type veth peer name mgmt0 netns 7" in commands
+    networks = {"n1": "/proc/7/ns/net", "n2": "/proc/9/ns/net"}
+    commands = [" ".join(c) for c in links.hub_links(cluster(), subnet, networks)]
+    assert (
+        "link add f0n2 mtu 9000 type veth peer name eth mtu 9000 netns /proc/9/ns/net" in commands
+    )
+    assert "link add m1 type veth peer name mgmt0 netns /proc/7/ns/net" in commands
     assert "addr add 10.77.0.254/24 dev mgmt" in commands
 
 
