@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from nixwulf.core.secrets import cut
 from nixwulf.plugins.runtime.logprobs import TOP, Answer, Position, Prompt, Token, text_of
 from nixwulf.plugins.runtime.run import RunFailure
 
@@ -254,4 +255,4 @@ def _number(token: Any) -> Token:
 
 def without_tokens(answer: Any) -> RunFailure:
     """Why an answer is of no use, with its beginning."""
-    return RunFailure("failed", f"The server gave no tokens: {json.dumps(answer)[:200]}.")
+    return RunFailure("failed", f"The server gave no tokens: {cut(json.dumps(answer), 200)}.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.secrets import cut
 
 if TYPE_CHECKING:
     import httpx
@@ -262,8 +263,8 @@ def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> No
 
 def _not_counted(field: str, value: Any, limit: str) -> StreamError:
     return StreamError(
-        f"The server does not count: {field} is {repr(value)[:_SHOWN]}, expected {limit}; correct "
-        "the server, or measure it by a path that does not change its numbers."
+        f"The server does not count: {field} is {cut(repr(value), _SHOWN)}, expected {limit}; "
+        "correct the server, or measure it by a path that does not change its numbers."
     )
 
 
@@ -312,7 +313,7 @@ class StreamReader:
             self._take(event, moment)
         except _NO_EVENT:
             raise StreamError(
-                f"The endpoint streamed what is no event of {self._path}: {line[:_QUOTED]!r}."
+                f"The endpoint streamed what is no event of {self._path}: {cut(line, _QUOTED)!r}."
             ) from None
 
     def answer(self, sent: float, ended: float = math.inf, asked: float = math.inf) -> Answer:
@@ -393,9 +394,10 @@ def _message(text: str) -> str:
     try:
         return _words(json.loads(text))
     except (ValueError, RecursionError):
-        return repr(" ".join(text.split())[:_QUOTED] or "nothing")
+        return repr(cut(" ".join(text.split()), _QUOTED) or "nothing")
 
 
 def _words(event: Any) -> str:
     error = event.get("error", event) if isinstance(event, dict) else event
-    return repr(str(error.get("message", error) if isinstance(error, dict) else error)[:_QUOTED])
+    words = error.get("message", error) if isinstance(error, dict) else error
+    return repr(cut(str(words), _QUOTED))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nixwulf.core.secrets import cut
 from nixwulf.plugins.engines.endpoint import server
 from nixwulf.plugins.runtime.logprobs import TOP, Answer, Completer, Position, Prompt, Token
 from nixwulf.plugins.runtime.openai import GREEDY, Declined, Endpoint
@@ -70,7 +71,7 @@ def positions(answer: Any) -> Answer:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         found = ()
     if not found:
-        raise RunFailure("failed", f"The endpoint answered no text: {str(answer)[:200]}.")
+        raise RunFailure("failed", f"The endpoint answered no text: {cut(str(answer), 200)}.")
     return found
 
 
