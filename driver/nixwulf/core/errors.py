@@ -8,7 +8,7 @@ import unicodedata
 
 import click
 
-from nixwulf.core.secrets import without
+from nixwulf.core.secrets import cut, without
 
 EXIT_OK = 0
 EXIT_RUN_FAILED = 1
@@ -29,8 +29,9 @@ _BEGINNING.maxstring = _BEGINNING.maxlong = _BEGINNING.maxother = 4 * _MOST_QUOT
 
 def quoted(value: object) -> str:
     """A value for a sentence, cut where it is long."""
-    text = without(_BEGINNING.repr(without(value) if isinstance(value, str) else value))
-    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
+    value = cut(value, _BEGINNING.maxstring) if isinstance(value, str) else value
+    text = _BEGINNING.repr(value)
+    return text if len(text) <= _MOST_QUOTED else f"{cut(text, _MOST_QUOTED)}..."
 
 
 def one_line(message: str) -> str:

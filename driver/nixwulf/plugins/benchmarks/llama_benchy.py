@@ -194,8 +194,8 @@ def problem_in(output: str) -> str | None:
     """Why its numbers are none, by what it printed, or None; it may end with 0 even so."""
     if found := re.search(r"^Error downloading or processing book: (.*)$", output, re.MULTILINE):
         return (
-            f"{_PROGRAM} cannot download its book ({cut(found[1], 120)}); on a machine with internet run "
-            f"'curl -o book.txt {_BOOK}', and copy book.txt to '~/{BOOK_FILE}' on this one."
+            f"{_PROGRAM} cannot download its book ({cut(found[1], 120)}); on a machine with "
+            f"internet run 'curl -o book.txt {_BOOK}', and copy book.txt to '~/{BOOK_FILE}' on this one."
         )
     if found := re.search(r"^Error loading tokenizer '(.*?)': ", output, re.MULTILINE):
         return (
