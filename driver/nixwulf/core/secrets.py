@@ -71,6 +71,8 @@ def cut(text: str, most: int) -> str:
 
     A secret is hidden before the cut: less its last character, nothing finds it afterwards.
     """
+    if len(text) <= most:
+        return text
     enough = (most + 1) * _LONGEST_FORM * max(map(len, _IN_USE), default=1)
     return without(text[:enough])[:most]
 

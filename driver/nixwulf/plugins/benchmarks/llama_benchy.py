@@ -195,7 +195,8 @@ def problem_in(output: str) -> str | None:
     if found := re.search(r"^Error downloading or processing book: (.*)$", output, re.MULTILINE):
         return (
             f"{_PROGRAM} cannot download its book ({cut(found[1], 120)}); on a machine with "
-            f"internet run 'curl -o book.txt {_BOOK}', and copy book.txt to '~/{BOOK_FILE}' on this one."
+            f"internet run 'curl -o book.txt {_BOOK}', and copy book.txt to '~/{BOOK_FILE}' on "
+            "this one."
         )
     if found := re.search(r"^Error loading tokenizer '(.*?)': ", output, re.MULTILINE):
         return (
