@@ -13,8 +13,15 @@ from itertools import takewhile
 from typing import Any
 
 from nixwulf.core.secrets import cut
-from nixwulf.plugins.runtime.logprobs import TOP, Answer, Position, Prompt, Token, text_of
-from nixwulf.plugins.runtime.openai_stream import TOKEN_CHARACTERS
+from nixwulf.plugins.runtime.logprobs import (
+    TOP,
+    Answer,
+    Position,
+    Prompt,
+    Token,
+    text_of,
+    text_token,
+)
 from nixwulf.plugins.runtime.run import RunFailure
 
 # Characters of a text that has at least so many tokens, and about.
@@ -252,7 +259,7 @@ def _up_to_a_tie(answer: Answer) -> Answer:
 def _number(token: Any) -> Token:
     if isinstance(token, str) and token.startswith(_NUMBER):
         return int(token.removeprefix(_NUMBER))
-    return token if isinstance(token, int) else cut(str(token), TOKEN_CHARACTERS)
+    return token if isinstance(token, int) else text_token(token)
 
 
 def without_tokens(answer: Any) -> RunFailure:

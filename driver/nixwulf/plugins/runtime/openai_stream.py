@@ -73,7 +73,7 @@ class Answer:
     machine's monotonic clock. prompt_tokens, tokens and cached_tokens are the server's own counts
     (usage). Where it streams no usage, prompt_tokens is None and tokens are the chunks with text.
     cached_tokens, of the prompt that its cache had, is None where it does not say, as some do not
-    of none. text is what it wrote, without thoughts that an API has apart; empty where nobody asked.
+    of none. text is what it wrote, without thoughts that an API has apart, if it was kept.
     finish is why it ended; timings are its own figures where it gives any (llama-server). model is
     what the server calls the model that answered, empty where it does not say.
     """
@@ -257,12 +257,10 @@ def require_possible(
         if not 0 <= figures.get(key, 0) <= largest:
             raise _not_counted(key, figures[key], f"at least 0 and at most {largest:g}")
     spent = {"prompt_ms + predicted_ms": sum(figures.get(key, 0) for key in times)}
-    made = {
-        "predicted": usage.get("completion_tokens"),
-        "prompt": usage and prompts - (cached or 0),
-    }
+    made = {"predicted": usage.get("completion_tokens", 0)}
+    made["prompt"] = prompts - (cached or 0) if usage else 0
     for kind, tokens in made.items():
-        count, milliseconds = figures.get(f"{kind}_n", tokens or 0), figures.get(f"{kind}_ms", 0)
+        count, milliseconds = figures.get(f"{kind}_n", tokens), figures.get(f"{kind}_ms", 0)
         largest = speeds[f"{kind}_per_second"] / 1e3
         if milliseconds > 0 and count / milliseconds > largest:
             raise _not_counted(f"{kind}_ms", milliseconds, f"at least {count / largest:g}")

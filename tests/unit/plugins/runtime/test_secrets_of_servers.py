@@ -9,7 +9,7 @@ import pytest
 from answering_server import Prepared, answering
 from broken_endpoint import HEAD, chunk, plain, serving
 from nixwulf.core.errors import NixwulfError, one_line, quoted
-from nixwulf.core.secrets import cut
+from nixwulf.core.secrets import cut, without
 from nixwulf.plugins.engines.endpoint import answers, server
 from nixwulf.plugins.runtime.openai_stream import StreamError, ask, body
 from nixwulf.plugins.runtime.run import RunFailure
@@ -30,7 +30,8 @@ def text(request, monkeypatch):
 
 
 def whole(sentence):
-    assert not any(part in sentence for part in PARTS)
+    """As in a record, which hides the keys that are whole."""
+    assert not any(part in without(sentence) for part in PARTS)
 
 
 def of_stream(folder, pieces):
@@ -53,7 +54,7 @@ def test_no_part_of_a_key_is_in_what_a_server_refuses(tmp_path, text):
                 asked()
             whole(error.value.reason)
     with pytest.raises(RunFailure) as error:
-        answers.positions({"choices": [text]})
+        answers.positions({"choices": [text]}, 8)
     whole(error.value.reason)
 
 

@@ -13,7 +13,15 @@ from typing import Any
 
 from nixwulf.core.secrets import cut
 from nixwulf.plugins.engines.endpoint import server
-from nixwulf.plugins.runtime.logprobs import TOP, Answer, Completer, Position, Prompt, Token
+from nixwulf.plugins.runtime.logprobs import (
+    TOP,
+    Answer,
+    Completer,
+    Position,
+    Prompt,
+    Token,
+    text_token,
+)
 from nixwulf.plugins.runtime.openai import GREEDY, Declined, Endpoint
 from nixwulf.plugins.runtime.openai_completions import logarithm
 from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS, PATHS, TOKEN_CHARACTERS, unstreamed
@@ -59,7 +67,7 @@ class TextAnswers:
 
 
 def positions(answer: Any, count: int) -> Answer:
-    """The first tokens of an answer by their texts, with probabilities where it has them; else its words.
+    """The first tokens of an answer by their texts, with probabilities, if any; else its words.
 
     A chat lists each token with all that is known of it, a completion has a list of each kind.
 
@@ -82,19 +90,21 @@ def _tokens(logprobs: Any) -> Answer:
     if parts := logprobs.get("content"):
         listed = ((one["token"], one.get("top_logprobs") or ()) for one in parts)
         return tuple(
-            Position(_text(token), {_text(one["token"]): logarithm(one["logprob"]) for one in top})
+            Position(
+                text_token(token),
+                {text_token(one["token"]): logarithm(one["logprob"]) for one in top},
+            )
             for token, top in listed
         )
     tokens = logprobs.get("tokens") or ()
     tops = logprobs.get("top_logprobs") or [{}] * len(tokens)
     return tuple(
-        Position(_text(token), {_text(one): logarithm(value) for one, value in (top or {}).items()})
+        Position(
+            text_token(token),
+            {text_token(one): logarithm(value) for one, value in (top or {}).items()},
+        )
         for token, top in zip(tokens, tops, strict=True)
     )
-
-
-def _text(token: Any) -> str:
-    return cut(str(token), TOKEN_CHARACTERS)
 
 
 def _words(choice: Mapping[str, Any], count: int) -> Answer:
