@@ -44,11 +44,11 @@ _CLOCKS, _CLOCKS_MS = 0.01, 100.0
 # No stream of one request is faster, tokens a second (the driver reads 1e5 chunks); and what a
 # jittery network may hide.
 _FASTEST, _FASTER, _FEW_GAPS = 2e5, 20.0, 4
-_LARGEST, _FASTEST_PROMPT = 1e15, 1e7
+_LARGEST, _FASTEST_PROMPT = 1e15, 1e6
 # Drafted for a token of an answer; the longest n-grams are some dozens.
 _DRAFTS = 1024
 # Tokens of a chunk of those that draft and do not say so, or that wait for a whole character.
-_IN_A_CHUNK = 64
+_IN_A_CHUNK = 32
 _SHOWN = 40
 
 
@@ -258,7 +258,7 @@ def require_possible(
             raise _not_counted(key, figures[key], f"at least 0 and at most {largest:g}")
     spent = {"prompt_ms + predicted_ms": sum(figures.get(key, 0) for key in times)}
     made = {"predicted": usage.get("completion_tokens", 0)}
-    made["prompt"] = prompts - (cached or 0) if usage else 0
+    made["prompt"] = prompts - (cached or figures.get("cache_n", 0)) if usage else 0
     for kind, tokens in made.items():
         count, milliseconds = figures.get(f"{kind}_n", tokens), figures.get(f"{kind}_ms", 0)
         largest = speeds[f"{kind}_per_second"] / 1e3
