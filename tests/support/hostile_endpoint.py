@@ -294,7 +294,10 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
     "timings of Infinity": _times(prompt_ms=1.0, predicted_per_second=float("inf")),
     "negative timings": _times(prompt_ms=-1.0, predicted_per_second=-3.0),
     "decoded longer than it took": _times(prompt_ms=1.0, predicted_ms=6e5, predicted_n=2),
+    "prompt in no time": _times(prompt_ms=0.001, prompt_n=1000),
+    "prompt in no time, uncounted": _times(prompt_ms=1e-300, prompt_per_second=1e-300),
     "prompt longer than it took": _times(prompt_ms=6e5, predicted_per_second=100.0),
+    "decoded in no time": _times(predicted_ms=0.5, predicted_n=16),
     "speed beyond its stream": _times(prompt_ms=1.0, predicted_n=2, predicted_per_second=9e5),
     "speed below its stream": _times(prompt_ms=1.0, predicted_n=2, predicted_per_second=1e-4),
     # JSON and SSE

@@ -8,6 +8,8 @@ import unicodedata
 
 import click
 
+from nixwulf.core.secrets import cut, without
+
 EXIT_OK = 0
 EXIT_RUN_FAILED = 1
 EXIT_USAGE = 2
@@ -27,13 +29,14 @@ _BEGINNING.maxstring = _BEGINNING.maxlong = _BEGINNING.maxother = 4 * _MOST_QUOT
 
 def quoted(value: object) -> str:
     """A value for a sentence, cut where it is long."""
+    value = cut(value, _BEGINNING.maxstring) if isinstance(value, str) else value
     text = _BEGINNING.repr(value)
-    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
+    return text if len(text) <= _MOST_QUOTED else f"{cut(text, _MOST_QUOTED)}..."
 
 
 def one_line(message: str) -> str:
     """A message of one line, with nothing in it that a terminal acts on."""
-    if len(message) > _LONGEST:
+    if len(message) > _LONGEST and len(message := without(message)) > _LONGEST:
         message = f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 2 :]}"
     joined = " ".join(filter(None, map(str.strip, re.split(r"[\r\n]", message))))
     if joined.isascii() and joined.isprintable():

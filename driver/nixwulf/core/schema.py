@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.secrets import cut
 from nixwulf.core.text import did_you_mean, nearest
 
 Kind = Literal[
@@ -131,7 +132,7 @@ def _where(path: Iterable[object]) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+    return text if len(text) <= _MOST_TEXT else f"{cut(text, _MOST_TEXT)}..."
 
 
 def _order(error: Any) -> tuple[bool, list[str]]:

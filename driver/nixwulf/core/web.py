@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.secrets import cut
 
 if TYPE_CHECKING:
     import httpx
@@ -175,7 +176,9 @@ async def incoming(
     async def pieces(answer: httpx.Response) -> AsyncIterator[bytes]:
         encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("identity", ""):
-            raise NoAnswer(f"its answer is compressed ({encoding[:40]!r}), which was not asked for")
+            raise NoAnswer(
+                f"its answer is compressed ({cut(encoding, 40)!r}), which was not asked for"
+            )
         left = most_bytes
         async for piece in answer.aiter_raw():
             left -= len(piece)

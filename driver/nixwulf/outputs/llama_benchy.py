@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nixwulf.core.metric import Metric
+from nixwulf.core.secrets import cut
 from nixwulf.outputs import Found, ParseError, Tool, model_of
 from nixwulf.outputs.forms import cells, json_object, last_words, mean_and_deviation
 
@@ -111,7 +112,7 @@ def metrics_of(report: Mapping[str, Any]) -> list[Metric]:
     """
     tests = report.get("benchmarks")
     if not isinstance(tests, list) or not all(isinstance(one, dict) for one in tests):
-        raise ParseError(f"llama-benchy: benchmarks is {str(tests)[:40]!r}, expected objects.")
+        raise ParseError(f"llama-benchy: benchmarks is {cut(str(tests), 40)!r}, expected objects.")
     return [metric for test in tests for kind in _KEYS for metric in _of_test(test, kind)]
 
 
@@ -151,8 +152,8 @@ def _of_test(test: Mapping[str, Any], kind: str) -> Iterator[Metric]:
             or not all(type(one) in (int, float) for one in numbers)
         ):
             raise ParseError(
-                f"llama-benchy: {key} is {json.dumps(block)[:40]!r}, expected its mean, std and "
-                "values."
+                f"llama-benchy: {key} is {cut(json.dumps(block), 40)!r}, expected its mean, std "
+                "and values."
             )
         unit = "ms" if shown in _TIMES else "tok/s"
         metric = {**_SPEEDS[kind], **_TIMES}[name]
@@ -169,7 +170,9 @@ def _floats(key: str, numbers: list[Any]) -> tuple[float, ...]:
 def _count(test: Mapping[str, Any], key: str) -> int:
     value = test.get(key)
     if type(value) is not int or not 0 <= value < _MOST_TOKENS:
-        raise ParseError(f"llama-benchy: {key} is {str(value)[:40]!r}, expected a number of them.")
+        raise ParseError(
+            f"llama-benchy: {key} is {cut(str(value), 40)!r}, expected a number of them."
+        )
     return value
 
 

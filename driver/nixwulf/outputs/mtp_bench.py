@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from nixwulf.core.metric import Metric
+from nixwulf.core.secrets import cut
 from nixwulf.outputs import Found, ParseError, Tool, model_of
 from nixwulf.outputs.forms import json_object
 
@@ -29,7 +30,9 @@ def read(text: str) -> list[Found]:
         raise ParseError(f"{_TOOL}: no results, expected a list of prompts with their speeds.")
     for index, entry in enumerate(results):
         if not isinstance(entry, dict):
-            raise ParseError(f"{_TOOL}: result {index} is {str(entry)[:40]!r}, expected an object.")
+            raise ParseError(
+                f"{_TOOL}: result {index} is {cut(str(entry), 40)!r}, expected an object."
+            )
 
     def each(key: str) -> list[float]:
         return [_number(entry, key, index) for index, entry in enumerate(results)]
@@ -60,6 +63,6 @@ def _number(entry: dict[str, Any], key: str, index: int) -> float:
     value = entry.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _HUGE:
         raise ParseError(
-            f"{_TOOL}: {key} of result {index} is {str(value)[:40]!r}, expected a number."
+            f"{_TOOL}: {key} of result {index} is {cut(str(value), 40)!r}, expected a number."
         )
     return float(value)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.core.metric import Metric
+from nixwulf.core.secrets import cut
 from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, as_printed, model_of
 from nixwulf.outputs.forms import NUMBER, json_object
 
@@ -323,7 +324,7 @@ def _number(values: Mapping[str, Any], key: str, tool: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        raise ParseError(f"{tool}: {key!r} is {str(values[key])[:40]!r}, expected a number.")
+        raise ParseError(f"{tool}: {key!r} is {cut(str(values[key]), 40)!r}, expected a number.")
     return number
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError, one_line
+from nixwulf.core.secrets import cut
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container, link
 from nixwulf.nodes.counters import Counters
@@ -219,7 +220,7 @@ def _words(run: Run, error: Exception) -> str:
     with suppress(OSError):
         run.raw.mkdir(parents=True, exist_ok=True)
         (run.raw / _TRACE).write_text("".join(traceback.format_exception(error)), "utf-8")
-    words = f"{type(error).__name__}: {str(error)[:_MOST_WORDS]}"
+    words = f"{type(error).__name__}: {cut(str(error), _MOST_WORDS)}"
     name = run.raw.name
     return (
         f"The driver cannot go on with what it met ({words}); report it with raw/{name}/{_TRACE}. "

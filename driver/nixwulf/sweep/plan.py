@@ -18,6 +18,7 @@ from nixwulf.core.files import write_json
 from nixwulf.core.query import matches, parse_query
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import check
+from nixwulf.core.secrets import HIDDEN
 from nixwulf.core.text import did_you_mean
 from nixwulf.inventory.cluster import Cluster, parse_cluster
 from nixwulf.inventory.platforms import is_macos
@@ -27,7 +28,6 @@ from nixwulf.perf.scenarios.candidates import LeftOut, Placement, placements
 from nixwulf.plugins import benchmarks, engines, gates, meters, switches
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.case import Case
-from nixwulf.results.publish.secrets import HIDDEN
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_plan
 from nixwulf.sweep.sweep_file import Sweep, parse_sweep

@@ -15,17 +15,16 @@ from typing import Any
 
 from nixwulf import __version__
 from nixwulf.core.metric import Metric
+from nixwulf.core.secrets import HIDDEN, cut, is_secret, long_pattern, named_secrets
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.results.publish.secrets import HIDDEN, is_secret, named_secrets, pattern
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
-_SHORTEST_SECRET = 8  # a shorter one may be part of any word of a log
 
 
 @dataclass
@@ -52,7 +51,7 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
     """The sealed record of a run that has ended; the first repetition is 1."""
     secrets = passthrough.secrets(run.case.parameters)
     secrets = secrets.union(*(named_secrets(p.argv, p.environment) for p in run.owned))
-    long = pattern(one for one in secrets if len(one) >= _SHORTEST_SECRET)
+    long = long_pattern(secrets)
     _hide_in_files(run.raw, long)
     tails = log_tails(run) if found.outcome != "ok" else {}
     document: dict[str, Any] = {
@@ -119,7 +118,7 @@ def bare_record(
 ) -> Record:
     """What can always be recorded: that it failed, the seconds of its phases, and the reason."""
     bare = replace(run, owned=[], facts={}, engine_facts={}, warnings=[])
-    words = reason[:_TAIL_BYTES].encode("ascii", "backslashreplace").decode()
+    words = cut(reason, _TAIL_BYTES).encode("ascii", "backslashreplace").decode()
     failure = {"phase": found.failure.get("phase", "teardown"), "reason": words}
     kept = Findings(outcome="failed", failure=failure, seconds=found.seconds)
     return record_of(bare, kept, repetition, started)

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import pytest
 
 from launch_plan import planned
+from nixwulf.core.secrets import named_secrets, pattern
 from nixwulf.report import summary_of, write
-from nixwulf.results.publish.secrets import named_secrets, pattern
 from nixwulf.results.record import save
 from nixwulf.sweep.recording import Findings, record_of
 

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 from nixwulf.core import names, web
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import inside, parse_json, read_text
+from nixwulf.core.secrets import cut
 
 if TYPE_CHECKING:
     import httpx
@@ -228,7 +229,7 @@ def _watched(work: Callable[[], object], arrived: Callable[[], float], where: st
     except NixwulfError:
         raise
     except Exception as error:
-        words = " ".join(str(error).split())[:200] or type(error).__name__
+        words = cut(" ".join(str(error).split()), 200) or type(error).__name__
         raise Cut(f"{where} broke off ({words})") from None
 
 

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
+from nixwulf.core.secrets import cut
 from nixwulf.llm.byte_tokenizer import tokenizer
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.this_machine import THIS_MACHINE
@@ -193,8 +194,9 @@ def problem_in(output: str) -> str | None:
     """Why its numbers are none, by what it printed, or None; it may end with 0 even so."""
     if found := re.search(r"^Error downloading or processing book: (.*)$", output, re.MULTILINE):
         return (
-            f"{_PROGRAM} cannot download its book ({found[1][:120]}); on a machine with internet "
-            f"run 'curl -o book.txt {_BOOK}', and copy book.txt to '~/{BOOK_FILE}' on this one."
+            f"{_PROGRAM} cannot download its book ({cut(found[1], 120)}); on a machine with "
+            f"internet run 'curl -o book.txt {_BOOK}', and copy book.txt to '~/{BOOK_FILE}' on "
+            "this one."
         )
     if found := re.search(r"^Error loading tokenizer '(.*?)': ", output, re.MULTILINE):
         return (
@@ -203,7 +205,7 @@ def problem_in(output: str) -> str | None:
         )
     failed = r"^(?:\[Error\] Stopping due to error in [\w ]+|Warmup failed): (.*)$"
     if found := re.search(failed, output, re.MULTILINE):
-        return f"{_PROGRAM} had a request that failed: {' '.join(found[1].split())[:200]}"
+        return f"{_PROGRAM} had a request that failed: {cut(' '.join(found[1].split()), 200)}"
     return None
 
 

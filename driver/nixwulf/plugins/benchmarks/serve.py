@@ -17,7 +17,7 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.openai_stream import PATHS, Answer
+from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, require_speeds
 from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -301,6 +301,7 @@ def metrics(
         metric("decode", "tok/s", rates, spread=True),
     ]
     in_bulk = not drafts and any(map(came_in_bulk, answers))
+    require_speeds(answers, decode=not in_bulk, drafts=drafts)
     found = [
         metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True),
         *([] if in_bulk else between),

@@ -25,7 +25,7 @@ from nixwulf.plugins.benchmarks.serve import (
     keep,
 )
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, Content
+from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, Content, require_speeds
 from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.plugins.runtime.texts import KINDS, ROWS, Counting
@@ -169,7 +169,7 @@ class Conversations:
 async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
     case, values = run.case, run.case.parameters
     script = Script.of(values)
-    load = Load(servers, values["api"], case.seed, script.message, values["text"])
+    load = Load(servers, values["api"], case.seed, script.message, values["text"], keeps_text=True)
     counting = await load.learn()
     if counting:
         load.require("system", script.system, counting)
@@ -221,7 +221,7 @@ async def _session(load: Load, lines: Lines, n_gen: int) -> tuple[Answer, ...]:
     for _ in lines.messages:
         prompt = lines.prompt(load.api, [answer.text for answer in found])
         found.append(await load.ask(0, prompt, n_gen))
-    return tuple(found)
+    return tuple(replace(answer, text="") for answer in found)
 
 
 def conditions(
@@ -297,7 +297,9 @@ def _of_turn(
         means = {"prompt_tokens": fmean(prompts), "cached_tokens": fmean(cached)}
         found.append(replace(metric(_SHARE, "%", shares), observed=means))
     rates = [answer.decode for answer in answers if answer.decode is not None]
-    if rates and (drafts or not any(map(came_in_bulk, answers))):
+    decode = bool(rates) and (drafts or not any(map(came_in_bulk, answers)))
+    require_speeds(answers, decode=decode, drafts=drafts)
+    if decode:
         found.append(metric("turn_decode", "tok/s", rates, spread=True))
     for name, (key, unit) in SERVER_FIGURES.items():
         if all(answer.timings.get(key, 0) > 0 for answer in answers):

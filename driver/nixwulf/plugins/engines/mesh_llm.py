@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
+from nixwulf.core.secrets import cut
 from nixwulf.inventory.fabric_ports import UDP
 from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
@@ -179,7 +180,7 @@ def tokens(answer: Any) -> tuple[list[str], bool]:
     except (KeyError, IndexError, TypeError, AttributeError):
         found, parts = [], None
     if not found:
-        raise RunFailure("failed", f"mesh-llm answered no text: {str(answer)[:200]}.")
+        raise RunFailure("failed", f"mesh-llm answered no text: {cut(str(answer), 200)}.")
     return found, bool(parts)
 
 
@@ -238,7 +239,7 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
             if event["event"] == name:
                 return event
             if event["event"] in _FATAL:
-                words = str(event.get("message"))[:300]
+                words = cut(str(event.get("message")), 300)
                 raise RunFailure("failed", f"mesh-llm on node {process.node!r} says: {words}")
         if ended:
             raise failure_of(process, f"mesh-llm on node {process.node!r}")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from nixwulf.core.secrets import cut
+from nixwulf.plugins.runtime.openai_stream import TOKEN_CHARACTERS
 from nixwulf.plugins.runtime.texts import WORDS
 
 Token = int | str
@@ -63,6 +65,11 @@ def _token(value: Any) -> Token:
     raise TypeError(value)
 
 
+def text_token(value: Any) -> str:
+    """A token by its text, which no server can make long."""
+    return cut(str(value), TOKEN_CHARACTERS)
+
+
 class Completer(Protocol):
     """What continues prompts greedily, for as long as an engine is open."""
 
@@ -96,7 +103,10 @@ class TokensOnly:
 
     def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
         """Without probabilities."""
-        return None if given else tuple(Position(token, {}) for token in self.ask(count))
+        if given:
+            return None
+        found = self.ask(count)[: count * TOKEN_CHARACTERS]
+        return tuple(Position(t if isinstance(t, int) else text_token(t), {}) for t in found)
 
 
 def text_of(characters: int, seed: int) -> str:

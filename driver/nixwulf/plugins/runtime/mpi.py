@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nixwulf.core.secrets import cut
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabric_ports import FREE
 from nixwulf.nodes.process import OwnedProcess, cpu_times
@@ -171,8 +172,8 @@ def daemon_of(command: str, head: str) -> list[str]:
     if not _DAEMON.fullmatch(command):
         raise RunFailure(
             "failed",
-            f"mpirun on node {head!r} asks for {command[:200]!r} on a worker, which is no daemon "
-            "of Open MPI; see what 'mpirun' is there.",
+            f"mpirun on node {head!r} asks for {cut(command, 200)!r} on a worker, which is no "
+            "daemon of Open MPI; see what 'mpirun' is there.",
         )
     return ["sh", "-c", command]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core import web
+from nixwulf.core.secrets import cut
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.logprobs import TOP
@@ -119,7 +120,7 @@ class Endpoint:
                 if reply.ok and (found := reply.json) is not None:
                     answers.append(found)
                 else:
-                    words = " ".join(reply.body[:_MOST_WORDS].decode(errors="replace").split())
+                    words = cut(" ".join(reply.text.split()), _MOST_WORDS)
                     refusals.extend([] if reply.ok else [reply.status])
                     errors.append(f"{reply.status} {words}".rstrip())
             except Exception as error:  # whatever came: nobody else hears of it in this thread

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from nixwulf.plugins.runtime.logprobs import TOP, Answer, Position, Prompt, Token, text_of
+from nixwulf.core.secrets import cut
+from nixwulf.plugins.runtime.logprobs import (
+    TOP,
+    Answer,
+    Position,
+    Prompt,
+    Token,
+    text_of,
+    text_token,
+)
 from nixwulf.plugins.runtime.run import RunFailure
 
 # Characters of a text that has at least so many tokens, and about.
@@ -87,9 +96,9 @@ class Completions:
             if logprobs is None:
                 return Position(token, {})
             (part,) = logprobs["content"]
-            own: dict[Token, float] = {_id(part): _logarithm(part["logprob"])}
+            own: dict[Token, float] = {_id(part): logarithm(part["logprob"])}
             for one in part["top_logprobs"]:
-                own.setdefault(_id(one), _logarithm(one["logprob"]))
+                own.setdefault(_id(one), logarithm(one["logprob"]))
         except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             raise without_tokens(answer) from None
         if next(iter(own)) != token:
@@ -111,7 +120,7 @@ class Completions:
         try:
             last = answer["choices"][0]["prompt_logprobs"][-1]
             top: dict[Token, float] = {
-                int(number): _logarithm(one["logprob"]) for number, one in last.items()
+                int(number): logarithm(one["logprob"]) for number, one in last.items()
             }
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
             raise without_tokens(answer) from None
@@ -200,7 +209,7 @@ def positions(answer: Any) -> Answer:
         else:
             tokens = [_number(token) for token in choice.get("token_ids") or logprobs["tokens"]]
             tops = [
-                {_number(token): _logarithm(value) for token, value in top.items()}
+                {_number(token): logarithm(value) for token, value in top.items()}
                 for top in logprobs.get("top_logprobs") or [{}] * len(tokens)
             ]
             found = tuple(Position(*pair) for pair in zip(tokens, tops, strict=True))
@@ -217,7 +226,7 @@ def _position(part: Mapping[str, Any]) -> Position:
     Greedy text takes one of the likeliest, of equal ones not always the first of the list.
     """
     tops = part.get("top_logprobs", ())
-    top: dict[Token, float] = {_id(one): _logarithm(one["logprob"]) for one in tops}
+    top: dict[Token, float] = {_id(one): logarithm(one["logprob"]) for one in tops}
     token = _id(part)
     likeliest = max(top, key=lambda one: top[one], default=token)
     return Position(token if top.get(token) == top.get(likeliest) else likeliest, top)
@@ -230,7 +239,8 @@ def _id(part: Mapping[str, Any]) -> int:
     return number
 
 
-def _logarithm(value: Any) -> float:
+def logarithm(value: Any) -> float:
+    """That of a probability, as a server gives it; raises ValueError, TypeError, OverflowError."""
     number = float(value)
     if not number <= _ROUNDED_UP:
         raise ValueError("no probability is above 1")
@@ -249,9 +259,9 @@ def _up_to_a_tie(answer: Answer) -> Answer:
 def _number(token: Any) -> Token:
     if isinstance(token, str) and token.startswith(_NUMBER):
         return int(token.removeprefix(_NUMBER))
-    return token if isinstance(token, int) else str(token)
+    return token if isinstance(token, int) else text_token(token)
 
 
 def without_tokens(answer: Any) -> RunFailure:
     """Why an answer is of no use, with its beginning."""
-    return RunFailure("failed", f"The server gave no tokens: {json.dumps(answer)[:200]}.")
+    return RunFailure("failed", f"The server gave no tokens: {cut(json.dumps(answer), 200)}.")

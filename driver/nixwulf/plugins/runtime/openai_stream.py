@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.secrets import cut
 
 if TYPE_CHECKING:
     import httpx
@@ -33,18 +34,21 @@ _LINE_LIMIT = 1 << 20
 # of routers 2 kB.
 _ANSWER_BYTES, _TOKEN_BYTES = 1 << 20, 1 << 14
 # The longest tokens of vocabularies have 128 characters. llama-server gives 12 timings.
-_TOKEN_CHARACTERS, _TIMINGS = 1024, 64
+TOKEN_CHARACTERS, _TIMINGS, _NAME_CHARACTERS = 128, 64, 256
 # A token of a thought's end may come in two chunks.
 _FEW = 16
 # Prompts of routers, in tokens.
 _ROUTERS_OWN = 1 << 16
 # Clocks of two machines, and what a timer counts beside.
 _CLOCKS, _CLOCKS_MS = 0.01, 100.0
-# No stream of one request is faster, tokens a second; and what a jittery network may hide.
-_FASTEST, _FASTER, _FEW_GAPS = 1e6, 20.0, 4
-_LARGEST, _FASTEST_PROMPT = 1e15, 1e7
+# No stream of one request is faster, tokens a second, nor one that comes in bulk, of which the
+# driver reads 1e5 chunks; and what a jittery network may hide.
+_FASTEST, _FASTEST_BULK, _FASTER, _FEW_GAPS = 5e4, 2e5, 20.0, 4
+_LARGEST, _FASTEST_PROMPT = 1e15, 1e6
 # Drafted for a token of an answer; the longest n-grams are some dozens.
 _DRAFTS = 1024
+# Tokens of a chunk of those that draft and do not say so, or that wait for a whole character.
+_IN_A_CHUNK = 16
 _SHOWN = 40
 
 
@@ -69,7 +73,7 @@ class Answer:
     machine's monotonic clock. prompt_tokens, tokens and cached_tokens are the server's own counts
     (usage). Where it streams no usage, prompt_tokens is None and tokens are the chunks with text.
     cached_tokens, of the prompt that its cache had, is None where it does not say, as some do not
-    of none. text is what it wrote, without thoughts that an API has apart.
+    of none. text is what it wrote, without thoughts that an API has apart, if it was kept.
     finish is why it ended; timings are its own figures where it gives any (llama-server). model is
     what the server calls the model that answered, empty where it does not say.
     """
@@ -148,16 +152,25 @@ def unstreamed(api: str, model: str, prompt: Content, n_gen: int, seed: int) -> 
 
 
 async def ask(
-    client: httpx.AsyncClient, path: str, request: Mapping[str, Any], on_event: Callable[[], None]
+    client: httpx.AsyncClient,
+    path: str,
+    request: Mapping[str, Any],
+    on_event: Callable[[], None],
+    *,
+    keeps_text: bool = False,
 ) -> Answer:
-    """Send a request and read its stream to the end; on_event is called when something comes.
+    """Send a request and read its stream to the end.
+
+    Args:
+        on_event: called when something comes.
+        keeps_text: whether the answer has its text, which may be megabytes.
 
     Raises:
         Refused: the endpoint answered with another status than 200.
         StreamError: anything else that is not a whole answer.
     """
     most = int(request["max_tokens"])
-    reader = StreamReader(path, most)
+    reader = StreamReader(path, most, keeps_text=keeps_text)
     sent = time.monotonic()
     most_bytes = _ANSWER_BYTES + most * _TOKEN_BYTES
     try:
@@ -244,11 +257,40 @@ def require_possible(
         if not 0 <= figures.get(key, 0) <= largest:
             raise _not_counted(key, figures[key], f"at least 0 and at most {largest:g}")
     spent = {"prompt_ms + predicted_ms": sum(figures.get(key, 0) for key in times)}
+    made = {"predicted": usage.get("completion_tokens", 0)}
+    made["prompt"] = prompts - (cached or figures.get("cache_n", 0)) if usage else 0
+    for kind, tokens in made.items():
+        count, milliseconds = figures.get(f"{kind}_n", tokens), figures.get(f"{kind}_ms", 0)
+        largest = speeds[f"{kind}_per_second"] / 1e3
+        if milliseconds > 0 and count / milliseconds > largest:
+            raise _not_counted(f"{kind}_ms", milliseconds, f"at least {count / largest:g}")
     if speed := figures.get("predicted_per_second"):
         spent["predicted_n / predicted_per_second"] = figures.get("predicted_n", 0) / speed * 1e3
     for key, milliseconds in spent.items():
         if milliseconds > took_ms:
             raise _not_counted(key, milliseconds, f"at most the {took_ms:.0f} ms that it took")
+
+
+def require_speeds(answers: Sequence[Answer], *, decode: bool, drafts: bool) -> None:
+    """Raise StreamError for more tokens than chunks can have brought, all in all or in the time.
+
+    Args:
+        answers: of which a speed is to be told.
+        decode: whether that of decode is.
+        drafts: whether tokens are drafted: those of a step come together.
+    """
+    for one in answers:
+        chunks, whole = len(one.came), one.came[-1] - one.sent
+        most = chunks * (_DRAFTS if drafts else _IN_A_CHUNK)
+        if chunks > 1 and one.tokens > most:
+            raise _not_counted(
+                "completion_tokens", one.tokens, f"at most {most} in {chunks} chunks"
+            )
+        speeds = {_FASTEST_BULK: one.tokens / whole if whole > 0 else 0}
+        speeds[_FASTEST] = one.decode or 0 if decode else 0
+        for fastest, speed in speeds.items():
+            if speed > fastest:
+                raise _not_counted("tokens a second", round(speed), f"at most {fastest:g}")
 
 
 def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
@@ -262,17 +304,17 @@ def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> No
 
 def _not_counted(field: str, value: Any, limit: str) -> StreamError:
     return StreamError(
-        f"The server does not count: {field} is {repr(value)[:_SHOWN]}, expected {limit}; correct "
-        "the server, or measure it by a path that does not change its numbers."
+        f"The server does not count: {field} is {cut(repr(value), _SHOWN)}, expected {limit}; "
+        "correct the server, or measure it by a path that does not change its numbers."
     )
 
 
 class StreamReader:
     """What the events of one stream have reported so far; came is as in an Answer."""
 
-    def __init__(self, path: str, most: float = math.inf) -> None:
-        """Begin a stream of a path, which errors name; most: tokens that were asked for."""
-        self._most = most
+    def __init__(self, path: str, most: float = math.inf, *, keeps_text: bool = False) -> None:
+        """Begin a stream of a path, which errors name; most: tokens asked for; else as of `ask`."""
+        self._most, self._keeps_text = most, keeps_text
         self.came: list[float] = []
         self._texts: list[str] = []
         self._characters = 0
@@ -281,7 +323,7 @@ class StreamReader:
         self._finish = ""
         self._ended = False
         self._usage: Mapping[str, Any] = {}
-        self._timings: Mapping[str, Any] = {}
+        self._timings: dict[str, Any] = {}
         self._model = ""
 
     def feed(self, data: bytes, moment: float) -> None:
@@ -290,6 +332,8 @@ class StreamReader:
         Lines end with LF or CRLF only: httpx's own aiter_lines splits at U+2028 and others too,
         which JSON may hold as they are.
         """
+        if self._ended:
+            return
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._read(line.decode(errors="replace").rstrip("\r"), moment)
@@ -297,7 +341,7 @@ class StreamReader:
             self._read(self._rest.decode(errors="replace"), moment)
 
     def _read(self, line: str, moment: float) -> None:
-        if not line or line.startswith(_IGNORED):
+        if self._ended or not line or line.startswith(_IGNORED):
             return
         field, _, data = line.partition(":")
         if (field, data.strip()) == ("data", _DONE):
@@ -312,7 +356,7 @@ class StreamReader:
             self._take(event, moment)
         except _NO_EVENT:
             raise StreamError(
-                f"The endpoint streamed what is no event of {self._path}: {line[:_QUOTED]!r}."
+                f"The endpoint streamed what is no event of {self._path}: {cut(line, _QUOTED)!r}."
             ) from None
 
     def answer(self, sent: float, ended: float = math.inf, asked: float = math.inf) -> Answer:
@@ -343,7 +387,7 @@ class StreamReader:
             cached_tokens=cached,
             finish=self._finish,
             timings={
-                key: float(value)
+                key: round(float(value), 4)
                 for key, value in timings.items()
                 if isinstance(value, int | float) and abs(value) <= _LARGEST
             },
@@ -365,22 +409,24 @@ class StreamReader:
         return min(_FASTEST, _FASTER * each / gap) if gap > 0 else _FASTEST
 
     def _take(self, event: Mapping[str, Any], moment: float) -> None:
-        self._model = str(event.get("model") or self._model)
+        self._model = cut(str(event.get("model") or self._model), _NAME_CHARACTERS)
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}
             if choice.get("text") or any(delta.get(name) for name in MESSAGE_TEXTS):
                 self.came.append(moment)
-                self._texts.append(str(choice.get("text") or delta.get("content") or ""))
-                self._characters += len(self._texts[-1])
-            self._finish = str(choice.get("finish_reason") or self._finish)
+                text = str(choice.get("text") or delta.get("content") or "")
+                self._characters += len(text)
+                self._texts += [text] if self._keeps_text else []
+            self._finish = cut(str(choice.get("finish_reason") or self._finish), _NAME_CHARACTERS)
         if usage := event.get("usage"):
             if not isinstance(usage.get("prompt_tokens_details") or {}, dict):
                 raise TypeError
             self._usage = dict(usage)
-        self._timings = {**self._timings, **(event.get("timings") or {})}
+        for key, value in (event.get("timings") or {}).items():
+            self._timings[cut(key, _NAME_CHARACTERS)] = value
         if len(self._timings) > _TIMINGS:
             raise _not_counted("timings", len(self._timings), f"at most {_TIMINGS} figures")
-        most = (self._most + _FEW) * _TOKEN_CHARACTERS
+        most = (self._most + _FEW) * TOKEN_CHARACTERS
         if self._characters > most:
             raise _not_counted("characters of text", self._characters, f"at most {most:g}")
         if len(self.came) > self._most + _FEW:
@@ -393,9 +439,10 @@ def _message(text: str) -> str:
     try:
         return _words(json.loads(text))
     except (ValueError, RecursionError):
-        return repr(" ".join(text.split())[:_QUOTED] or "nothing")
+        return repr(cut(" ".join(text.split()), _QUOTED) or "nothing")
 
 
 def _words(event: Any) -> str:
     error = event.get("error", event) if isinstance(event, dict) else event
-    return repr(str(error.get("message", error) if isinstance(error, dict) else error)[:_QUOTED])
+    words = error.get("message", error) if isinstance(error, dict) else error
+    return repr(cut(str(words), _QUOTED))

@@ -19,7 +19,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_toml
 from nixwulf.core.registry import Parameter
-from nixwulf.results.publish.secrets import SECRET_NAME, is_secret
+from nixwulf.core.secrets import SECRET_NAME, is_secret, use
 
 ARGUMENTS = "arguments"
 ENVIRONMENT = "environment"
@@ -242,6 +242,7 @@ def secrets(parameters: Mapping[str, Any]) -> set[str]:
 def environment(parameters: Mapping[str, Any]) -> dict[str, str]:
     """The variables of a case; raises NixwulfError where this environment lacks a secret."""
     found = {}
+    use(secrets(parameters))
     for name, value in given_variables(parameters).items():
         given = os.environ.get(name) if value is None else value
         if given is None:

@@ -127,7 +127,7 @@ class Load:
 
     text is ROWS or one of KINDS. With a depth, each slot stays with one server and has a beginning
     of so many tokens, which all its prompts go on from. extra is what requests say beside the API's
-    own keys. No two prompts, or beginnings, begin alike.
+    own keys; keeps_text as of `ask`. No two prompts, or beginnings, begin alike.
     """
 
     servers: Sequence[LoadTarget]
@@ -137,6 +137,7 @@ class Load:
     text: str = ROWS
     depth: int = 0
     extra: dict[str, Any] = field(default_factory=_IGNORE_EOS.copy)
+    keeps_text: bool = False
     _numbers: Iterator[int] = field(init=False)
     _cutter: Cutter | None = None
     _beginnings: tuple[str, ...] = ()
@@ -262,7 +263,8 @@ class Load:
         server.sent += 1
         server.busy += 1
         try:
-            answer = await ask(server.client, PATHS[self.api], request, server.on_event)
+            path, keeps = PATHS[self.api], self.keeps_text
+            answer = await ask(server.client, path, request, server.on_event, keeps_text=keeps)
         finally:
             server.busy -= 1
         if problem := other_model(server.answers_as, {"model": answer.model}):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nixwulf.core import standstill
+from nixwulf.core.secrets import named_secrets, use
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.llm import PlacedModel
@@ -235,6 +236,7 @@ class Run:
             unit = unit_name(self.raw, full_name)
             argv = toolbox.argv(unit, argv, environment, self.scratch)
             after = container.removal(unit)
+        use(named_secrets(argv, environment))
         process = OwnedProcess.start(
             node, full_name, argv, environment, self.raw, background=background, after=after
         )

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from nixwulf.core.schema import schema
+from nixwulf.core.secrets import HIDDEN, SECRET_NAME, is_secret
 from nixwulf.results.publish.identifiers import Word, Words
 from nixwulf.results.publish.patterns import PATTERNS, ipv6_spans
-from nixwulf.results.publish.secrets import HIDDEN, SECRET_NAME, is_secret
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
 
 # What has to do with memory, devices, clocks and cores; all others, known or not, are taken out:

@@ -13,10 +13,10 @@ from typing import Any
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import schema
+from nixwulf.core.secrets import SECRET_NAME
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.results.publish.secrets import SECRET_NAME
 from nixwulf.sweep.plan import known_parameters
 from nixwulf.sweep.recipes import drafting
 from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require

@@ -6,7 +6,8 @@ import pytest
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.benchmarks.serve import conditions, metrics, warnings
-from nixwulf.plugins.runtime.openai_stream import Answer
+from nixwulf.plugins.benchmarks.session import _of_turn
+from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Pass
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.plugins.runtime.texts import Counting
@@ -24,6 +25,10 @@ def a_pass(*answers, client_seconds=0.1):
 
 def by_name(*passes):
     return {metric.name: metric for metric in metrics(passes, "warm", {"n_gen": 3})}
+
+
+def turns(answers):
+    return _of_turn(answers, "warm", {}, drafts=False)
 
 
 COUNTING = Counting(1, 1)
@@ -86,6 +91,30 @@ def test_an_answer_that_comes_in_bulk_gives_no_time_between_tokens():
     assert {"ttft", "throughput"} <= found.keys()
     assert not {"decode", "itl"} & found.keys()
     assert any("decode and itl would not be times" in words for words in told(a_pass(bulk)))
+
+
+@pytest.mark.parametrize(
+    ("came", "tokens"),
+    [
+        ((1.0, 1.0003), 4096),
+        ((1.0, 1.0003), 32),
+        ((1.0, 1.001), 64),
+        ((1.0, 1.05), 256),
+        ((1.0, 1.00001), 4096),
+        ((0.00001,), 16),
+    ],
+)
+@pytest.mark.parametrize("of", [by_name, lambda one: turns(one.answers)])
+def test_more_tokens_than_chunks_can_have_brought_are_no_speed(of, came, tokens):
+    with pytest.raises(StreamError, match="The server does not count"):
+        of(a_pass(answer(came=came, tokens=tokens), answer()))
+
+
+def test_tokens_of_a_draft_come_together():
+    drafted = a_pass(answer(came=(1.0, 1.5), tokens=200))
+    assert {"decode", "throughput"} <= {
+        one.name for one in metrics([drafted], "warm", {}, drafts=True)
+    }
 
 
 def test_a_clean_run_has_no_warning():

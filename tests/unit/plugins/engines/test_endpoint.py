@@ -329,19 +329,32 @@ IN_COMPLETION = {
 
 @pytest.mark.parametrize("logprobs", [IN_CHAT, IN_COMPLETION])
 def test_tokens_are_known_by_their_texts_with_probabilities(logprobs):
-    found = answers.positions({"choices": [{"text": "a", "logprobs": logprobs}]})
+    found = answers.positions({"choices": [{"text": "a", "logprobs": logprobs}]}, 1)
     assert found == (Position("a", {"a": -0.1, "b": -2.5}),)
 
 
 def test_an_answer_without_probabilities_is_its_words_a_thought_too():
     chat = {"choices": [{"message": {"content": "", "reasoning_content": "so it  is"}}]}
-    assert [one.token for one in answers.positions(chat)] == ["so", " it", "  is"]
+    assert [one.token for one in answers.positions(chat, 9)] == ["so", " it", "  is"]
 
 
-@pytest.mark.parametrize("answer", [None, [], {}, {"choices": []}, {"choices": [{"text": ""}]}])
+def test_a_text_has_no_more_tokens_and_no_longer_ones_than_were_asked_for():
+    logprobs = {"tokens": ["a" * 10**6] * 100}
+    for choice in ({"text": "a " * 10**6}, {"text": "a" * 10**6}, {"logprobs": logprobs}):
+        found = answers.positions({"choices": [choice]}, 8)
+        assert len(found) <= 8
+        assert sum(len(one.token) for one in found) <= 8 * 128
+
+
+# hand-made: a probability of 400 digits, which JSON may hold and no float
+VAST = {"tokens": ["a"], "top_logprobs": [{"a": -(10**400)}]}
+NOTHING = [None, [], {}, {"choices": []}, {"choices": [{"text": ""}]}]
+
+
+@pytest.mark.parametrize("answer", [*NOTHING, {"choices": [{"text": "a", "logprobs": VAST}]}])
 def test_an_answer_without_text_is_failed(answer):
     with pytest.raises(RunFailure, match="The endpoint answered no text"):
-        answers.positions(answer)
+        answers.positions(answer, 9)
 
 
 def test_vllm_forces_a_token_as_the_last_of_a_prompt():

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -33,8 +34,9 @@ def answer():
         server.server_close()
 
 
-def test_an_honest_answer_has_what_was_asked_for(answer):
-    found = answer("honest")
+@pytest.mark.parametrize("name", ["honest", "trailing data"])
+def test_an_honest_answer_has_what_was_asked_for(answer, name):
+    found = answer(name)
     assert found.tokens == 16
     assert found.counted
 
@@ -53,6 +55,9 @@ def test_an_honest_answer_has_what_was_asked_for(answer):
         "timings of 1e308",
         "timings of NaN",
         "decoded longer than it took",
+        "decoded in no time",
+        "prompt in no time",
+        "prompt in no time, uncounted",
         "endless large tokens",
         "wide tokens",
         "new figures without end",
@@ -64,6 +69,12 @@ def test_numbers_that_no_server_can_have_counted_are_told_as_such(answer, name):
         answer(name)
     if name != "endless usage":
         assert "The server does not count" in failure.value.message
+
+
+@pytest.mark.parametrize("name", ["model of 1 MB", "finish of 1 MB"])
+def test_what_is_kept_of_an_answer_is_short(answer, name):
+    with suppress(stream.StreamError):
+        assert len(str(answer(name))) < 2000
 
 
 @pytest.mark.parametrize("name", ["500 without end to a stream", "gzip bomb", "307 to a stream"])

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.secrets import SECRET_NAME
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import passthrough
@@ -16,7 +17,6 @@ from nixwulf.plugins.runtime.passthrough import (
     environment_text,
     problem,
 )
-from nixwulf.results.publish.secrets import SECRET_NAME
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
 

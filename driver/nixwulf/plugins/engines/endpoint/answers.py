@@ -11,10 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nixwulf.core.secrets import cut
 from nixwulf.plugins.engines.endpoint import server
-from nixwulf.plugins.runtime.logprobs import TOP, Answer, Completer, Position, Prompt, Token
+from nixwulf.plugins.runtime.logprobs import (
+    TOP,
+    Answer,
+    Completer,
+    Position,
+    Prompt,
+    Token,
+    text_token,
+)
 from nixwulf.plugins.runtime.openai import GREEDY, Declined, Endpoint
-from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS, PATHS, unstreamed
+from nixwulf.plugins.runtime.openai_completions import logarithm
+from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS, PATHS, TOKEN_CHARACTERS, unstreamed
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _CHAT = "chat"
@@ -53,11 +63,11 @@ class TextAnswers:
             return None
         own = (self.endpoint.model, str(prompt), count, self.endpoint.run.case.seed)
         request = {**unstreamed(self.api, *own), **self.wanted}
-        return positions(self.endpoint.post(PATHS[self.api], request))
+        return positions(self.endpoint.post(PATHS[self.api], request), count)
 
 
-def positions(answer: Any) -> Answer:
-    """The tokens of an answer by their texts, with probabilities where it has them; else its words.
+def positions(answer: Any, count: int) -> Answer:
+    """The first tokens of an answer by their texts, with probabilities, if any; else its words.
 
     A chat lists each token with all that is known of it, a completion has a list of each kind.
 
@@ -66,12 +76,12 @@ def positions(answer: Any) -> Answer:
     """
     try:
         choice = answer["choices"][0]
-        found = _tokens(choice.get("logprobs")) or _words(choice)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        found = _tokens(choice.get("logprobs")) or _words(choice, count)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         found = ()
     if not found:
-        raise RunFailure("failed", f"The endpoint answered no text: {str(answer)[:200]}.")
-    return found
+        raise RunFailure("failed", f"The endpoint answered no text: {cut(str(answer), 200)}.")
+    return found[:count]
 
 
 def _tokens(logprobs: Any) -> Answer:
@@ -80,21 +90,28 @@ def _tokens(logprobs: Any) -> Answer:
     if parts := logprobs.get("content"):
         listed = ((one["token"], one.get("top_logprobs") or ()) for one in parts)
         return tuple(
-            Position(str(token), {str(one["token"]): float(one["logprob"]) for one in top})
+            Position(
+                text_token(token),
+                {text_token(one["token"]): logarithm(one["logprob"]) for one in top},
+            )
             for token, top in listed
         )
     tokens = logprobs.get("tokens") or ()
     tops = logprobs.get("top_logprobs") or [{}] * len(tokens)
     return tuple(
-        Position(str(token), {str(text): float(value) for text, value in (top or {}).items()})
+        Position(
+            text_token(token),
+            {text_token(one): logarithm(value) for one, value in (top or {}).items()},
+        )
         for token, top in zip(tokens, tops, strict=True)
     )
 
 
-def _words(choice: Mapping[str, Any]) -> Answer:
+def _words(choice: Mapping[str, Any], count: int) -> Answer:
     message = choice.get("message") or {}
     texts = (choice.get("text"), *(message.get(name) for name in MESSAGE_TEXTS))
     text = next((one for one in texts if isinstance(one, str) and one), "")
+    text = cut(text, count * TOKEN_CHARACTERS)
     return tuple(Position(word, {}) for word in re.findall(r"\s*\S+", text))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.secrets import cut
 from nixwulf.core.text import some
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.openai import Endpoint
@@ -120,7 +121,7 @@ def _listed(endpoint: Endpoint) -> list[Mapping[str, Any]]:
     models = document.get("data") if isinstance(document, dict) else None
     if isinstance(models, list) and all(isinstance(m, dict) and "id" in m for m in models):
         return models
-    words = " ".join(reply.text.split())[:_QUOTED] or "nothing"
+    words = cut(" ".join(reply.text.split()), _QUOTED) or "nothing"
     raise RunFailure(
         "failed",
         f"{base!r} answered GET {MODELS} with no list of models ({reply.status}: {words!r}); url "

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from nixwulf.core import web
+from nixwulf.core.secrets import cut
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.engines.exo import api
@@ -243,6 +244,6 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
         if answer.ok and answer.json is not None:
             return answer.json
         words = answer.text
-    words = " ".join(words.split())[:300]
+    words = cut(" ".join(words.split()), 300)
     reason = f"exo did not answer {request.method} {request.path}: {words}."
     raise RunFailure("failed", reason)

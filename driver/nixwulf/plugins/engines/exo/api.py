@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nixwulf.core.secrets import cut
 from nixwulf.inventory.fabric_ports import TCP, UDP
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.openai import GREEDY
@@ -121,7 +122,7 @@ def require_placement(model: str, case: Case, answer: Any) -> None:
                     return
                 reason = preview.get("error") or reason
     except (KeyError, TypeError, AttributeError, StopIteration):
-        problem = f"exo previewed no placements: {str(answer)[:200]}."
+        problem = f"exo previewed no placements: {cut(str(answer), 200)}."
         raise RunFailure("failed", problem) from None
     how = f"{wanted['sharding']}, {wanted['instance_meta']} on {case.nodes} nodes"
     reason = reason or "it offers no such placement"
@@ -140,7 +141,7 @@ def placed_instance(model: str, before: Collection[str], answer: Any) -> Instanc
             if id_ not in before and found.model == model:
                 return found
     except (KeyError, TypeError, AttributeError, StopIteration):
-        problem = f"exo listed no instances: {str(answer)[:200]}."
+        problem = f"exo listed no instances: {cut(str(answer), 200)}."
         raise RunFailure("failed", problem) from None
     reason = f"exo took the request to place {model!r} and did not place it; read the head's log."
     raise RunFailure("failed", reason)
@@ -178,7 +179,7 @@ def tokens(answer: Any) -> list[str]:
     try:
         return [str(part["token"]) for part in answer["choices"][0]["logprobs"]["content"]]
     except (KeyError, IndexError, TypeError):
-        raise RunFailure("failed", f"exo answered no tokens: {str(answer)[:200]}.") from None
+        raise RunFailure("failed", f"exo answered no tokens: {cut(str(answer), 200)}.") from None
 
 
 def _split(parallelism: str | None, transport: str | None, nodes: int) -> dict[str, Any]:
@@ -237,5 +238,5 @@ def network(texts: Mapping[str, str], namespace: str) -> Network:
     raise RunFailure(
         "unsupported",
         f"'exo --help' on node {first!r} has neither '--zenoh-port' nor '--libp2p-port', and ends "
-        f"with {last[:200]!r}; install v1.0.71, or commit 09f9ea3 or a later one.",
+        f"with {cut(last, 200)!r}; install v1.0.71, or commit 09f9ea3 or a later one.",
     )

@@ -1,4 +1,4 @@
-"""What is a secret by its name: options, variables and fields."""
+"""What is a secret by its name: options, variables and fields; and texts without those in use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 
 SECRET_NAME = re.compile(
@@ -15,6 +16,9 @@ SECRET_NAME = re.compile(
 )
 """Names of options, variables and fields whose values are secrets; who joins has an invitation."""
 HIDDEN = "[key]"
+_SHORTEST = 8  # a shorter one may be part of any word of a log
+_LONGEST_FORM = 16  # characters that a form has for one of the secret
+_IN_USE: set[str] = set()
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -45,6 +49,37 @@ def pattern(secrets: Iterable[str]) -> re.Pattern[str]:
             other = {"+": "(?:[+-]|%2[Bb])", "/": r"(?:\\?/|_|%2[Ff])"}
             forms.append("".join(other.get(one, one) + r"(?:\\[rn]|\s){0,4}" for one in code))
     return re.compile("|".join(forms) or "(?!)")
+
+
+def long_pattern(secrets: Iterable[str]) -> re.Pattern[str]:
+    """The pattern of those that are long enough to be no other word."""
+    return _pattern_of(frozenset(one for one in secrets if len(one) >= _SHORTEST))
+
+
+@cache
+def _pattern_of(secrets: frozenset[str]) -> re.Pattern[str]:
+    return pattern(secrets)
+
+
+def use(secrets: Iterable[str]) -> None:
+    """Secrets that this process sends or hands on, so that a server or program may repeat them."""
+    _IN_USE.update(secrets)
+
+
+def cut(text: str, most: int) -> str:
+    """The first characters of a text from outside, the only way to cut one.
+
+    A secret is hidden before the cut: less its last character, nothing finds it afterwards.
+    """
+    if len(text) <= most:
+        return text
+    enough = (most + 1) * _LONGEST_FORM * max(map(len, _IN_USE), default=1)
+    return without(text[:enough])[:most]
+
+
+def without(text: str) -> str:
+    """A text without the secrets in use."""
+    return long_pattern(_IN_USE).sub(HIDDEN, text) if _IN_USE else text
 
 
 def named_secrets(argv: Sequence[str], environment: Mapping[str, str]) -> set[str]:
