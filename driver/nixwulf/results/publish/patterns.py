@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nixwulf.core.files import read_toml
-from nixwulf.results.publish.words import is_public
+from nixwulf.results.publish.words import WORD, is_public
 
 Kind = Literal["key", "serial number", "host name", "user name", "address"]
 _DATA = Path(str(resources.files("nixwulf"))) / "data"
@@ -152,7 +152,7 @@ def _no_mixture(match: re.Match[str]) -> bool:
 
 
 def _no_public_word(match: re.Match[str]) -> bool:
-    return is_public(match["it"])
+    return all(map(is_public, WORD.findall(match["it"])))
 
 
 def _no_card(match: re.Match[str]) -> bool:
