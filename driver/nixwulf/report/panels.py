@@ -169,7 +169,9 @@ def _is_point(value: object) -> bool:
 
 def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Iterator[Chart]:
     """One panel for each number of nodes, parallelism and other axes; each curve is a fabric."""
-    cases = [line for line in lines if metric.name in line.values and _is_point(line.axes.get(axis))]
+    cases = [
+        line for line in lines if metric.name in line.values and _is_point(line.axes.get(axis))
+    ]
     links = links_of(lines)
     panels: dict[tuple[int, str, str], list[CaseSummary]] = defaultdict(list)
     for line in cases:

@@ -17,7 +17,7 @@ _FILE = Path(str(resources.files("nixwulf"))) / "data" / "public_words.txt"
 _SHORTEST = 3
 _AROUND = 24
 _NUMBER = re.compile(r"(?i)0x[0-9a-f]+|(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{3}")
-# A number, a digest or a password: public where it is called a commit, or a field of digests has it.
+# A number, a digest or a password: public where it is called a commit or a field is of digests.
 _CODE = re.compile(r"(?i)(?=[a-f]*\d)[0-9a-f]{6,}")
 _COMMIT = re.compile(r"(?i)(?:\d[.,]|\b(?:commit|rev(?:ision)?|build|blob|tree|sha\d*)\W{1,3})$")
 _DIGESTS = frozenset({"id", "digest", "sha256", "build_commit", "revision", "plan_digest"})

@@ -223,7 +223,8 @@ def test_of_a_dead_hub_the_message_says_what_to_look_at(get, hub, tmp_path):
 NAMES = [
     "x/../../../../evil.safetensors", "../evil.safetensors", "..", "a/..", "/etc/evil.safetensors",
     "{folder}/evil.safetensors", "a//b.safetensors", "a/./b.safetensors", "", ".", "a/", "a\0b",
-    "a\nb", "a\x1b[2Jb", "a\u202eb", "a\\..\\evil", "C:evil", "c:/evil", "x/C:evil", "a.json:evil", "CON",
+    "a\nb", "a\x1b[2Jb", "a\u202eb", "a\\..\\evil", "C:evil", "c:/evil", "x/C:evil", "CON",
+    "a.json:evil",
     "nul.safetensors", "x/aux.txt", "COM1", "lpt9.x", "com\u00b2", "con ", "x/.. /evil", "x. ",
     "...", "a" * 250, "/".join(["a" * 100] * 12), 7, None, ["x"], {"a": 1},
 ]  # fmt: skip
