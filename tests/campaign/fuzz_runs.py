@@ -38,6 +38,7 @@ FOLDERS = (
 )  # fmt: skip
 _RECORDS = 3
 _KNOWN = 0.4
+_LATER = 0.3
 READERS = (
     ("validate", "run"), ("report", "run"), ("report", "run", "--format", "md"),
     ("report", "run", "--format", "csv"), ("explain", "run"), ("compare", "run", "run"),
@@ -103,6 +104,9 @@ def make(rng: random.Random) -> Documents:
         change = _of_a_cluster if part == "cluster" and rng.random() < _KNOWN else change
         made[0][part]["document"] = change(rng, made[0][part]["document"])
         made[0] = _planned_again(made[0])
+    for document in made[1:]:  # of a later version lists of texts have any
+        if isinstance(document, dict) and rng.random() < _LATER:
+            document["schema_version"] = "1.9"
     texts = [json.dumps(seal_again(document)).encode() for document in made]
     raw = rng.choice(_RAW)
     return [text.replace(json.dumps(_PLACEHOLDER).encode(), raw) for text in texts]

@@ -9,10 +9,13 @@ import time
 from contextlib import suppress
 from typing import IO
 
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import NixwulfError, quoted
 
 MOST_CHARACTERS = 8 * 2**20  # of each stream; the longest that the driver asks for are below 1 MB
 _PART = 2**16
+# In quotes is a text, such as a serial number.
+_LARGE = re.compile(r"\d{40,}|(?<![\w.\"'])-?\d{16,}(?: kB)?(?!\w)")
+_KIB, _LONGEST = 1024, 39
 
 
 class TooMuch(Exception):
@@ -72,10 +75,14 @@ def communicate(
 
 
 def check_numbers(name: str, text: str) -> str:
-    """What a node printed of itself; raises NixwulfError for a number that no machine has."""
-    if found := re.search(r"\d{40,}", text):
-        raise NixwulfError(
-            f"Node {name!r} gives a number of {len(found[0])} digits, so nothing that "
-            "it says of itself is believed; look at what answers there."
-        )
+    """What a node printed of itself; raises NixwulfError for a number beyond 64 bits, in bytes."""
+    for found in _LARGE.finditer(text):
+        digits, _, kilobytes = found[0].partition(" ")
+        times = _KIB if kilobytes else 1
+        if len(digits) > _LONGEST or not -(2**63) <= int(digits) * times < 2**64:
+            raise NixwulfError(
+                f"Node {name!r} gives {quoted(digits)}, a number of {len(digits)} digits that no "
+                "machine has, so nothing that it says of itself is believed; look at what answers "
+                "there."
+            )
     return text

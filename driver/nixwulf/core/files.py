@@ -167,7 +167,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         document = tomllib.loads(text, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}.") from None
-    _require_shallow(document, path)
+    require_shallow(document, path)
     return document
 
 
@@ -179,7 +179,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _require_shallow(document: Any, path: Path | str, *, numbers: bool = True) -> None:
+def require_shallow(document: Any, path: Path | str, *, numbers: bool = True) -> None:
     """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold.
 
     numbers: look at them too; of JSON no other can be read.
@@ -248,7 +248,7 @@ def read_yaml(path: Path) -> Any:
         raise InputError(f"{path}:{line} not YAML: {error.problem}.") from None
     except (yaml.YAMLError, *_NOT_OF_ITS_TAG, RecursionError) as error:
         raise InputError(f"{path}: not YAML: {error}.") from None
-    _require_shallow(document, path)
+    require_shallow(document, path)
     return document
 
 
@@ -276,7 +276,7 @@ def parse_json(text: str, source: Path | str) -> Any:
         near = text[error.pos : error.pos + _NEAR].split("\n", maxsplit=1)[0]
         at = f" at {near!r}" if near else ""
         raise InputError(f"{source}: line {error.lineno}: not JSON: {error.msg}{at}.") from None
-    _require_shallow(document, source, numbers=False)
+    require_shallow(document, source, numbers=False)
     return document
 
 

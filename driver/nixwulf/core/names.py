@@ -11,9 +11,10 @@ import unicodedata
 from pathlib import Path
 
 _LONGEST, _LONGEST_PART = 1024, 240  # bytes; a part may get an ending of ours and has 255 at most
-# What other systems open as a device, whatever follows the first full stop, and their drives.
+# What other systems open as a device, whatever follows the first full stop, and what has a colon:
+# their drives and the streams of their files.
 _DEVICES = re.compile(
-    r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*([.:].*)?|[a-z]:.*",
+    r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?|.*:.*",
     re.IGNORECASE,
 )
 # Control characters, marks of direction, half characters, ends of lines.
@@ -56,7 +57,7 @@ def fault(name: object) -> str:
         if len(part.encode()) > _LONGEST_PART:
             return f"a part of it has more than {_LONGEST_PART} bytes"
         if _DEVICES.fullmatch(part):
-            return f"{part!r} is a device of another system"
+            return f"{part!r} is a device, a drive or a stream of another system"
     return ""
 
 

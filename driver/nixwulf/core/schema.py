@@ -48,7 +48,12 @@ def _opened(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     closing = {"additionalProperties": False, "enum": part.get("enum")}
-    kept = {key: _opened(value) for key, value in part.items() if closing.get(key, key) != value}
+    # A kind of record says which keys it has: readers know none but the listed.
+    kept = {
+        key: value if key == "kind" else _opened(value)
+        for key, value in part.items()
+        if closing.get(key, key) != value
+    }
     return kept | ({"type": "string"} if "enum" in part else {})
 
 

@@ -157,14 +157,21 @@ def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:
     values: dict[str, set[float]] = defaultdict(set)
     for line in lines:
         for key, value in line.axes.items():
-            if isinstance(value, int | float) and value > 0:
+            if _is_point(value):
                 values[key].add(value)
     return [key for key, found in values.items() if len(found) >= _FEWEST_IN_CURVE]
 
 
+def _is_point(value: object) -> bool:
+    """Whether a value of an axis has a place on a curve: labels and 0 have none."""
+    return isinstance(value, int | float) and value > 0
+
+
 def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Iterator[Chart]:
     """One panel for each number of nodes, parallelism and other axes; each curve is a fabric."""
-    cases = [line for line in lines if metric.name in line.values and line.axes.get(axis, 0)]
+    cases = [
+        line for line in lines if metric.name in line.values and _is_point(line.axes.get(axis))
+    ]
     links = links_of(lines)
     panels: dict[tuple[int, str, str], list[CaseSummary]] = defaultdict(list)
     for line in cases:

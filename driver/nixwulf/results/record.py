@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import ELSEWHERE, as_json, parse_json, read_json, write_atomically
+from nixwulf.core.files import (
+    ELSEWHERE,
+    as_json,
+    parse_json,
+    read_json,
+    require_shallow,
+    write_atomically,
+)
 from nixwulf.core.schema import check_one_of_many
 
 SCHEMA_VERSION = "1.5"
@@ -68,6 +75,7 @@ def text_of(document: Record, source: str) -> str:
     """A sealed record as its file has it; raises InputError when it could not be read back."""
     # Half of a character and numbers beyond 64 bits are in Python's JSON and in no other.
     validate(document, source)
+    require_shallow(document, source)
     text = as_json(document)
     validate(parse_json(text, source), source)
     return text

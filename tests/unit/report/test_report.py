@@ -331,6 +331,15 @@ def test_depths_of_one_benchmark_are_distinguished(tmp_path):
     }
 
 
+def test_an_axis_of_numbers_and_a_word_has_its_numbers_on_a_curve(tmp_path):
+    depths = ("deep", 0, 512, 4096, 8192)
+    metrics = [metric("decode", [300.0], depth=depth) for depth in depths]
+    record = sealed({**ok(ONE, {"decode": [410.0]}), "metrics": metrics})
+    page = to_html(summarize(read_folder(write_run(tmp_path, [record]))))
+    assert "n_depth 8192: 300 tok" in page
+    assert "deep" in page
+
+
 def test_a_large_sweep_stays_a_small_page(tmp_path):
     cases = [
         case(nodes, f"fabric{index}", parallelism)

@@ -55,6 +55,7 @@ VALUE = ("metrics", 0, "value")
     [
         (VALUE, -3.5, "metrics.0.value"),
         (VALUE, 0, "metrics.0.value"),
+        (VALUE, 5e-324, "metrics.0.value"),  # what is divided by it is infinite
         (VALUE, "fast", "metrics.0.value is 'fast', expected number."),
         (VALUE, ["x" * 9000], "metrics.0.value is ['xxx"),
         # A mean of two such numbers is infinite, and that is no JSON.
@@ -81,6 +82,16 @@ def test_a_wrong_value_is_named_with_its_place_and_what_was_expected(
     tmp_path, place, value, sentence
 ):
     assert sentence in refusal(tmp_path, json.dumps(changed(place, value)))
+
+
+def test_a_later_version_may_have_no_other_kind_of_record(tmp_path):
+    document = changed(("kind",), "dream", {**RECORDS[1], "schema_version": LATER})
+    assert "kind is 'dream', expected one of 'run'" in refusal(tmp_path, json.dumps(document))
+
+
+def test_what_no_other_json_holds_is_not_called_edited():
+    with pytest.raises(InputError, match="more than 64 bits"):
+        record.text_of(changed(("nodes", 0, "facts", "cpus"), 10**39), "a.json")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 5000])

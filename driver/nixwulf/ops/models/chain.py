@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError, quoted
 from nixwulf.core.names import Refusal
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
@@ -125,9 +126,9 @@ class _Link:
             self.at += len(lines)
             for line in filter(None, lines.split("\n")):
                 try:
-                    self.said |= json.loads(line)
+                    self.said |= json.loads(check_numbers(self.name, line))
                     self.count("read", "present", "received")
-                except (ValueError, TypeError, ArithmeticError, RecursionError):
+                except (ValueError, TypeError, ArithmeticError, RecursionError, NixwulfError):
                     words = f"it printed {quoted(line)} and not how far it is"
                     raise Broken({self.name: words}) from None
 

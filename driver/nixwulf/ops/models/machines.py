@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from nixwulf.core import names
+from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir
 from nixwulf.core.names import Refusal
@@ -85,7 +86,7 @@ def index_on(
 
 def _answer(node: Connection, done: subprocess.CompletedProcess[str]) -> Document:
     try:
-        found: Document = json.loads(done.stdout)
+        found: Document = json.loads(check_numbers(node.node.name, done.stdout))
     except ValueError:
         raise NixwulfError(no_python(node, done.returncode, done.stderr)) from None
     if "error" in found:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from nixwulf.core import web
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import NixwulfError, quoted
 from nixwulf.core.registry import choose, discover
 from nixwulf.inventory.cluster import Cluster, Meter, Node
 from nixwulf.nodes.power.samples import Point
@@ -74,7 +74,7 @@ def watts_of(meter: Meter, answer: Any) -> float:
         or not isinstance(value, int | float)
         or not 0 <= value < _MOST_WATTS
     ):
-        raise MeterError(f"reports {value!r}, expected watts")
+        raise MeterError(f"reports {quoted(value)}, expected watts")
     return float(value)
 
 

@@ -47,8 +47,8 @@ _FASTEST, _FASTEST_BULK, _FASTER, _FEW_GAPS = 5e4, 2e5, 20.0, 4
 _LARGEST, _FASTEST_PROMPT = 1e15, 1e6
 # Drafted for a token of an answer; the longest n-grams are some dozens.
 _DRAFTS = 1024
-# Tokens of a chunk of those that draft and do not say so, or that wait for a whole character.
-_IN_A_CHUNK = 16
+# Tokens of a chunk of those that draft unsaid or send several at once (--stream-interval of vLLM).
+_IN_A_CHUNK = 64
 _SHOWN = 40
 
 

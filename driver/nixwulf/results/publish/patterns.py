@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nixwulf.core.files import read_toml
-from nixwulf.results.publish.words import is_public
+from nixwulf.results.publish.words import WORD, is_public
 
 Kind = Literal["key", "serial number", "host name", "user name", "address"]
 _DATA = Path(str(resources.files("nixwulf"))) / "data"
@@ -151,11 +151,22 @@ def _no_mixture(match: re.Match[str]) -> bool:
     return not _looks_made(match)
 
 
+def _no_public_word(match: re.Match[str]) -> bool:
+    return all(map(is_public, WORD.findall(match["it"])))
+
+
+def _no_card(match: re.Match[str]) -> bool:
+    """The last digit of a card's number checks the others (Luhn)."""
+    digits = [int(one) for one in match[0] if one.isdecimal()]
+    doubled = [sum(divmod(2 * one, 10)) for one in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 > 0
+
+
 _SPARES: dict[str, Callable[[re.Match[str]], bool]] = {
     function.__name__[1:]: function
     for function in (
         *(_no_secret, _no_mixture, _no_bare_serial, _no_login, _no_domain_user, _no_ipv4),
-        *(_no_other_ipv4, _no_number_of_ipv4, _no_decimal_ipv4),
+        *(_no_other_ipv4, _no_number_of_ipv4, _no_decimal_ipv4, _no_public_word, _no_card),
     )
 }
 

@@ -16,8 +16,11 @@ from typing import Any
 _FILE = Path(str(resources.files("nixwulf"))) / "data" / "public_words.txt"
 _SHORTEST = 3
 _AROUND = 24
-# Digests and builds too: those that are private are taken out as keys.
 _NUMBER = re.compile(r"(?i)0x[0-9a-f]+|(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{3}")
+# A number, a digest or a password: public where it is called a commit or a field is of digests.
+_CODE = re.compile(r"(?i)(?=[a-f]*\d)[0-9a-f]{6,}")
+_COMMIT = re.compile(r"(?i)(?:\d[.,]|\b(?:commit|rev(?:ision)?|build|blob|tree|sha\d*)\W{1,3})$")
+_DIGESTS = frozenset({"id", "digest", "sha256", "build_commit", "revision", "plan_digest"})
 _TAKEN_OUT = re.compile(r"\[(?:address|host|user|serial|key|\.\.\.)\]")
 # What --hide takes out at once: letters and digits, and what they are of.
 WORD = re.compile(r"[^\W_]+")
@@ -70,18 +73,26 @@ def _unknown_of(text: str) -> tuple[tuple[str, str], ...]:
         (match[0].lower(), text[max(0, match.start() - _AROUND) : match.end() + _AROUND])
         for match in WORD.finditer(bare)
         if not is_public(match[0])
+        or (
+            _CODE.fullmatch(match[0])
+            and not _COMMIT.search(bare[max(0, match.start() - _AROUND) : match.start()])
+        )
     )
 
 
 def unknown_words(documents: Iterable[Any]) -> tuple[Unknown, ...]:
     """The words that are in no text of ours, those of most fields first."""
     found: dict[str, list[tuple[str, str]]] = {}
+    known: set[str] = set()
     for place, text in (one for document in documents for one in texts(document)):
+        if place.rpartition(".")[2] in _DIGESTS:
+            known.update(WORD.findall(text.lower()))
         for word, around in _unknown_of(text):
             found.setdefault(word, []).append((place, around))
     words = (
         Unknown(word, len({place for place, _ in places}), *places[0])
         for word, places in found.items()
+        if word not in known or not _CODE.fullmatch(word)
     )
     return tuple(sorted(words, key=lambda one: (-one.fields, one.word)))
 

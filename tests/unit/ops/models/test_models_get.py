@@ -271,6 +271,7 @@ NAMES = [
     "x/../../../../evil.safetensors", "../evil.safetensors", "..", "a/..", "/etc/evil.safetensors",
     "{folder}/evil.safetensors", "a//b.safetensors", "a/./b.safetensors", "", ".", "a/", "a\0b",
     "a\nb", "a\x1b[2Jb", "a\u202eb", "a\\..\\evil", "C:evil", "c:/evil", "x/C:evil", "CON",
+    "a.json:evil",
     "nul.safetensors", "x/aux.txt", "COM1", "lpt9.x", "com\u00b2", "con ", "x/.. /evil", "x. ",
     "...", "a" * 250, "/".join(["a" * 100] * 12), 7, None, ["x"], {"a": 1},
 ]  # fmt: skip

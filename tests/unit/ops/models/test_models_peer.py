@@ -266,7 +266,10 @@ def test_a_source_that_drips_ends_when_a_whole_chunk_should_be_there(sender, tmp
         Peer(receiver(sender, tmp_path / "copy")).run(lambda **_: None)
 
 
-@pytest.mark.parametrize("line", ["nonsense", "7", '{"read": "x"}', '{"read": 1e999}', "[" * 9999])
+@pytest.mark.parametrize(
+    "line",
+    ["nonsense", "7", f'{{"read": {2**64}}}', '{"read": "x"}', '{"read": 1e999}', "[" * 9999],
+)
 def test_what_a_node_prints_that_is_no_report_is_its_fault(line):
     link = chain._Link("n1", SimpleNamespace(output=f"{line}\n"))
     with pytest.raises(chain.Broken) as broken:

@@ -72,6 +72,8 @@ def test_a_meter_of_several_sockets_is_read_by_channel(meter, answer, watts):
         (SHELLY_2, {"apower": True}, "reports True, expected watts"),
         (SHELLY_2, {"apower": float("nan")}, "reports nan, expected watts"),
         (SHELLY_2, {"apower": -3.0}, "reports -3.0, expected watts"),
+        (SHELLY_2, {"apower": 10**4000}, r"^reports 10{,70}\.\.\., expected watts"),
+        (SHELLY_2, {"apower": "x" * 900_000}, r"^reports 'x{,70}\.\.\., expected watts"),
         (TASMOTA, {"StatusSNS": {"Switch1": "OFF"}}, "no power for channel 0"),
         (replace(TASMOTA, channel=1), ENERGY, "no power for channel 1"),
     ],

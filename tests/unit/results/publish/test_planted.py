@@ -49,7 +49,11 @@ def test_a_public_text_that_looks_like_a_private_one_stays(text):
 
 
 @pytest.mark.parametrize(
-    "unit", ["a", "0", ":", "/", "\\", "-", "_", "a.", "-a", "ab01", "1.", "%2F", "$6$", "é"]
+    "unit",
+    [
+        *("a", "0", ":", "/", "\\", "-", "_", "a.", "-a", "ab01", "1.", "%2F", "$6$", "é", "a:1,"),
+        *("-u ab -p ", "echo a ", "mysql ", "redis-cli ", "-H a,", "A_KEY ", "<<<", "openssl -k "),
+    ],
 )
 def test_a_long_text_of_one_sign_takes_no_square_of_its_length(unit):
     text = unit * (40_000 // len(unit)) + "!"
