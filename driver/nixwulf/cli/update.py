@@ -90,7 +90,7 @@ def update(
     if not linux:
         return
     built = rollback or prebuilt_file is not None
-    targets: Sequence[Target] = _targets(cluster, linux, flake, prebuilt_file, built=built)
+    targets = _targets(cluster, linux, flake, prebuilt_file, built=built)
     if dry_run:
         _print_commands(targets, seconds)
         return

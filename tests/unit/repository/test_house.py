@@ -12,9 +12,11 @@ import house
 # runs of an import; quality as a benchmark and the CPU's text (475 in 2), groups of nodes and
 # layers by node (340), endless answers and a walk through faults and hostile inputs (140);
 # arguments, endpoints (620 in 4), sessions and texts (720 in 3), drafts and SGLang (760 in 4),
-# recipes (900 in 10), llama-benchy and tables of others (560 in 5).
+# recipes (900 in 10), llama-benchy and tables of others (560 in 5); what a hostile review of the
+# outside found (250), builds that are announced and a desk that lacks something (130), rollback,
+# files of one's own and JSON of tables (230).
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 57_200, "files of it": 338}
+REACHED = {"lines of Python": 57_620, "files of it": 338}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():
