@@ -39,6 +39,9 @@ OURS = {
 DIVISIONS = {
     ("outputs/vllm.py", "_MS_A_SECOND / one.mean_tpot_ms"),
     ("plugins/runtime/openai_stream.py", "figures.get('predicted_n', 0) / speed"),
+    ("plugins/runtime/openai_stream.py", "count / milliseconds"),
+    ("plugins/runtime/openai_stream.py", "count / largest"),
+    ("plugins/runtime/openai_stream.py", "one.tokens / whole"),
     ("sweep/reproduce/conditions.py", "fabric.speed_gbps / speed"),
     ("sweep/reproduce/outcome.py", "values[1] / values[0]"),
     *(

@@ -346,8 +346,9 @@ def test_a_text_has_no_more_tokens_and_no_longer_ones_than_were_asked_for():
         assert sum(len(one.token) for one in found) <= 8 * 128
 
 
-# hand-made: a probability of 400 digits, which JSON may hold and no float
+# hand-made: a probability of 400 digits (form: https://platform.openai.com/docs/api-reference)
 VAST = {"tokens": ["a"], "top_logprobs": [{"a": -(10**400)}]}
+# no output: no answer of any server
 NOTHING = [None, [], {}, {"choices": []}, {"choices": [{"text": ""}]}]
 
 
