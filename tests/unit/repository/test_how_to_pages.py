@@ -22,6 +22,7 @@ from nixwulf.ops.deploy.update import Update, sentence
 from nixwulf.sweep.hints import hint_for
 from stand_in import put
 
+pytestmark = pytest.mark.repository
 PAGES = sorted(Path("docs/how-to").glob("*.md"))
 ROOT = Path().resolve()
 S4, S9 = "/dev/disk/by-id/nvme-ACME_1TB_S4", "/dev/disk/by-id/nvme-ACME_2TB_S9"
