@@ -204,7 +204,7 @@ def test_files_of_ones_own_arrive_as_root_s_and_the_others_have_to_learn_of_a_ne
     assert done.returncode == 0, done.stdout + done.stderr
     there = bench.shell("n1", "stat -c '%U %a' /run/mnt/var/lib/key; cat /run/mnt/var/lib/key")
     assert there == "root 600\nsecret\n"
-    assert f"if n1 is new in {bench.folder}/own.toml, run 'nixwulf update --clust" in done.stderr
+    assert f"run 'nixwulf update --cluster {bench.folder}/own.toml'" in done.stdout
 
 
 def test_where_the_installer_cannot_be_built_no_node_is_changed(bench):
