@@ -22,10 +22,10 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from stage import ADDRESSES, Missed, Stage, node
 from trial import WALL_S
 
-import hostile_hub
+import hostile_hub as hub_program
 from hostile_meter import WATTS
 
-SUPPORT = Path(hostile_hub.__file__).parent
+SUPPORT = Path(hub_program.__file__).parent
 MIB = 1 << 20
 PORT = 18080
 _MODEL = "m.gguf"
@@ -113,7 +113,7 @@ def hostile_hub(stage: Stage, name: str) -> None:
         models = cache / "nixwulf" / "models" / "name"
         got = [path for path in models.rglob("*") if path.is_file()]
         if stage.code == 0 and (
-            not got or any(path.read_bytes() != hostile_hub.CONTENT for path in got)
+            not got or any(path.read_bytes() != hub_program.CONTENT for path in got)
         ):
             found.append("a model that did not arrive is said to be there")
         return found
