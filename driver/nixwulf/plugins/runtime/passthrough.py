@@ -135,7 +135,7 @@ def problem(
             f"{ARGUMENTS} has the value of {secret}, which every record would have; {_BY_VARIABLE}"
         )
     for name, value in given_variables(parameters).items():
-        if value and _families().search(value):
+        if value and has_key(value):
             return (
                 f"{ENVIRONMENT} has a key in {name}, which every record would have; {_BY_VARIABLE}"
             )
@@ -182,6 +182,11 @@ def active(parameters: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def has_key(value: str) -> bool:
+    """Whether a key of a known service stands in a value."""
+    return bool(_families().search(value))
+
+
 @cache
 def _families() -> re.Pattern[str]:
     """What keys of known services look like."""
@@ -196,7 +201,7 @@ def _written_secret(words: list[str]) -> str:
         value = value or ("" if after.startswith("-") else after)
         if flag.startswith("-") and is_secret(flag, value):
             return flag
-        if _families().search(value or word):
+        if has_key(value or word):
             return flag if flag.startswith("-") else "a key"
     return ""
 

@@ -144,13 +144,15 @@ def test_what_no_sweep_has_is_named_with_its_reason(imported, words, sentence):
 
 
 def test_a_secret_is_in_no_sweep_and_in_no_sentence(imported):
-    words = "HF_TOKEN=hf_aaaa llama-server -m /a.gguf --api-key sk-bbbb"
+    key = "ghp_" + "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+    words = f"HF_TOKEN=hf_aaaa GH={key} llama-server -m /a.gguf --api-key sk-bbbb"
     document, named = imported(f"export OTHER_TOKEN\n{words}")
     assert document["matrix"]["parameters"]["environment"] == [
-        {"OTHER_TOKEN": None, "HF_TOKEN": None}
+        {"OTHER_TOKEN": None, "HF_TOKEN": None, "GH": None}
     ]
     printed = yaml.safe_dump(document) + "\n".join(named)
     assert "hf_aaaa" not in printed
+    assert key not in printed
     assert "sk-bbbb" not in printed
     assert "--api-key ...: the driver asks it" in named
 
