@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from machine_factory import DISK, KEY
+from machine_factory import cluster_text
 
 NIX = shutil.which("nix")
 ROOT = os.geteuid() == 0
@@ -19,22 +19,7 @@ needs_mounts = pytest.mark.skipif(
     not ROOT or str(Path(NIX or "/nix").resolve()).startswith("/nix/"),
     reason="This mounts another /nix, so it takes root and a nix that is elsewhere.",
 )
-CLUSTER = f"""
-name = "own"
-[deploy]
-ssh_keys = ["{KEY}"]
-[fabrics.lan]
-kind = "ethernet"
-speed_gbps = 10
-mtu = 1500
-subnet = "10.90.0.0/24"
-[[nodes]]
-name = "n1"
-platform = "generic-x86_64"
-ssh = "root@127.0.0.1"
-disk = "{DISK}"
-fabrics.lan = {{ interface = "enp1s0", address = "10.90.0.1" }}
-"""
+CLUSTER = cluster_text("own", "n1")
 # What the driver asks of a configuration, without NixOS.
 FLAKE = """{
   %s

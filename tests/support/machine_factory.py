@@ -147,3 +147,24 @@ def plan_of(machines, facts=None, cluster=None, **settings):
     platforms = {"generic-x86_64": facts or platform()}
     nodes = [node for node in cluster.nodes if node.name in machines]
     return make_plan(cluster, ".", nodes, platforms, machines, **settings)
+
+
+def cluster_text(name: str, node: str) -> str:
+    """A cluster file of one node that the flake can make, on an address that nothing answers."""
+    # hand-made: our own form, not a program's (form: driver/nixwulf/data/schemas/cluster.json)
+    return f"""
+name = "{name}"
+[deploy]
+ssh_keys = ["{KEY}"]
+[fabrics.lan]
+kind = "ethernet"
+speed_gbps = 10
+mtu = 1500
+subnet = "10.90.0.0/24"
+[[nodes]]
+name = "{node}"
+platform = "generic-x86_64"
+ssh = "root@127.0.0.1"
+disk = "{DISK}"
+fabrics.lan = {{ interface = "enp1s0", address = "10.90.0.1" }}
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -38,6 +39,12 @@ def cache_dir() -> Path:
 
 # Where the driver's own clusters/, sweeps/ and results/ lie.
 SHIPPED = Path(__file__).parents[1] / "data"
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def inside(folder: Path, name: str) -> Path:

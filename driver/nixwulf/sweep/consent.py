@@ -6,7 +6,6 @@ and where that is sent to, is the user's to allow.
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import sys
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from nixwulf.core import web
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import cache_dir
+from nixwulf.core.files import cache_dir, sha256_of
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.case import Case
@@ -69,23 +68,19 @@ def remember(plan_file: Path) -> None:
     with suppress(OSError):
         _plans().parent.mkdir(parents=True, exist_ok=True)
         with _plans().open("a", encoding="ascii") as file:
-            file.write(f"{_digest(plan_file)}\n")
+            file.write(f"{sha256_of(plan_file)}\n")
 
 
 def is_own(plan_file: Path) -> bool:
     """Whether a plan was made here, and is as it was."""
     try:
-        return _digest(plan_file) in _plans().read_text("ascii", "replace").split()
+        return sha256_of(plan_file) in _plans().read_text("ascii", "replace").split()
     except OSError:
         return False
 
 
 def _plans() -> Path:
     return cache_dir() / "plans"
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def addresses(plan: Plan) -> list[str]:

@@ -16,7 +16,7 @@ import house
 # outside found (250), builds that are announced and a desk that lacks something (130), rollback,
 # files of one's own and JSON of tables (230).
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 57_620, "files of it": 338}
+REACHED = {"lines of Python": 57_610, "files of it": 338}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

@@ -1,4 +1,4 @@
-"""Builds on this machine: what nix is going to make is said first, and what is in its way."""
+"""Builds by nix on this machine: announced before they begin, or refused with what to do."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def _end(running: Sequence[InstallationRun], report: Report) -> None:
 
 
 def check_extra_files(folder: Path) -> None:
-    """Raise InputError for a folder of which not everything may be copied to a new system's root.
+    """Raise InputError where something in a folder may not be copied to a new system's root.
 
     nixos-anywhere unpacks it as the files of root, with the modes that they have here.
     """

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from nixwulf.core import web
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.core.files import inside, read_json
+from nixwulf.core.files import inside, read_json, sha256_of
 from nixwulf.core.names import Refusal
 from nixwulf.core.text import GIB, plural
 from nixwulf.ops.models import hub
@@ -238,7 +238,7 @@ def _require_own_shards(path: Path) -> None:
 def _require_sha256(path: Path, expected: str | None, what: str) -> None:
     if expected is None:
         return
-    found = hub.sha256_of(path)
+    found = sha256_of(path)
     if found != expected.lower():
         path.unlink()
         raise NixwulfError(

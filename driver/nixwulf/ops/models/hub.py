@@ -5,7 +5,6 @@ Whoever answers may be a mirror or a stranger: names, sizes, bytes and seconds a
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
@@ -328,9 +327,3 @@ def _answer(url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         else:
             raise NixwulfError(f"{url!r} redirects without end{_THEN}")
         yield answer
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

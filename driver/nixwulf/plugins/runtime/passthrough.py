@@ -183,7 +183,7 @@ def active(parameters: Mapping[str, Any]) -> list[str]:
 
 
 def has_key(value: str) -> bool:
-    """Whether a key of a known service stands in a value."""
+    """Whether a value contains a key of a known service."""
     return bool(_families().search(value))
 
 

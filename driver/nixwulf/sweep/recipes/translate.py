@@ -216,7 +216,8 @@ def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dic
         elif value is None or value in (f"${name}", f"${{{name}}}"):
             kept[name] = None
         elif SECRET_NAME.search(name) or passthrough.has_key(str(value)):
-            kept[name], why = None, "a sweep has no secret; export it where you run nixwulf"
+            kept[name] = None
+            why = "a sweep has no secret; export it where you run nixwulf"
             found.left_out.append(Omission(f"the value of {name}", why))
         else:
             kept[name] = value if isinstance(value, bool) else str(value)

@@ -7,25 +7,10 @@ import sys
 
 import pytest
 
-from machine_factory import DISK, KEY
+from machine_factory import cluster_text
 from stand_in import put
 
-CLUSTER = f"""
-name = "mine"
-[deploy]
-ssh_keys = ["{KEY}"]
-[fabrics.lan]
-kind = "ethernet"
-speed_gbps = 10
-mtu = 1500
-subnet = "10.90.0.0/24"
-[[nodes]]
-name = "fw1"
-platform = "generic-x86_64"
-ssh = "root@127.0.0.1"
-disk = "{DISK}"
-fabrics.lan = {{ interface = "enp1s0", address = "10.90.0.1" }}
-"""
+CLUSTER = cluster_text("mine", "fw1")
 INSTALL = "install it by 'curl -L https://nixos.org/nix/install | sh -s -- --daemon'."
 
 

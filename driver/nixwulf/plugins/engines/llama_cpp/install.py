@@ -5,7 +5,6 @@ They are built from the source in an sdist on PyPI.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import platform
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.files import cache_dir
+from nixwulf.core.files import cache_dir, sha256_of
 from nixwulf.core.naming import fingerprint
 from nixwulf.plugins.engines.local import Making, NodeBuild, Progress, Recipe, locked, printed
 
@@ -158,16 +157,11 @@ def node_build() -> NodeBuild:
 def _archive(progress: Progress) -> Path:
     """The sdist in the cache, downloaded where it is not there or is another."""
     kept = cache_dir() / "llama.cpp" / f"{_SDIST_FOLDER}.tar.gz"
-    if kept.exists() and _sha256(kept) == SDIST_SHA256:
+    if kept.exists() and sha256_of(kept) == SDIST_SHA256:
         return kept
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".source-") as place:
         return _download(Making(recipe(), progress), Path(place)).replace(kept)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(making: Making, work: Path) -> Path:
@@ -191,7 +185,7 @@ def _download(making: Making, work: Path) -> Path:
     if words:
         raise NixwulfError(f"{step}: {SDIST_URL!r}: {words}; {making.recipe.instead}.")
     sdist.write_bytes(answer.body)
-    if (found := _sha256(sdist)) != SDIST_SHA256:
+    if (found := sha256_of(sdist)) != SDIST_SHA256:
         raise NixwulfError(
             f"{step}: {SDIST_URL!r} has the sha256 {found}, expected {SDIST_SHA256}."
         )
