@@ -95,7 +95,7 @@ def test_values_of_one_parameter_are_not_all_held_against_each_other():
 
 @pytest.mark.slow
 def test_5000_runs_take_seconds_and_megabytes(tmp_path):
-    """Of user CPU beside other work: report 10 s and 228 MiB, explain 7 and 139, site 19 and 278."""
+    """User CPU beside other work: report 10 s and 228 MiB, explain 7 and 139, site 19 and 278."""
     folder = write_many(tmp_path / "runs", 5000)
     for command in ("report", "explain", "site"):
         out = ["--out", tmp_path / "site"] if command == "site" else []
