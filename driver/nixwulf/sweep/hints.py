@@ -190,6 +190,12 @@ HINTS = (
         "copy the model into the folder that the message names, on every node",
     ),
     Hint(
+        "mlx.core.array has no attribute extend",
+        r"mlx\.core\.array.* has no attribute .?extend",
+        "exo batches requests by its own fork of mlx-lm, and has PyPI's",
+        "add arguments: --no-batch to the sweep, or install exo with its lock ('uv sync')",
+    ),
+    Hint(
         "a program was silent for longer than the progress limit",
         "was silent for",
         "a peer stopped answering, or one sample takes longer than the limit (llama-bench is "

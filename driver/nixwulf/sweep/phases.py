@@ -14,7 +14,6 @@ from nixwulf.core.errors import NixwulfError, one_line
 from nixwulf.core.secrets import cut
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container, link
-from nixwulf.nodes.counters import Counters
 from nixwulf.nodes.facts import busy_cpus, gather
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
@@ -273,25 +272,21 @@ def _probe(run: Run, found: Findings, moment: str) -> None:
 def _measure(
     engine: Engine | None, benchmark: Benchmark, run: Run, found: Findings, watch: Watch
 ) -> None:
-    before = run.counters()
+    run.prove_from_here()
     with watch.measuring():
         found.metrics = benchmark.measure(run)
-    _check_transport(engine, benchmark, run, found, before)
+    _check_transport(engine, benchmark, run, found)
     _probe(run, found, "rtt_after")
 
 
 def _check_transport(
-    engine: Engine | None,
-    benchmark: Benchmark,
-    run: Run,
-    found: Findings,
-    before: dict[str, Counters],
+    engine: Engine | None, benchmark: Benchmark, run: Run, found: Findings
 ) -> None:
     """Counters of all nodes, then the engine's own output, have to agree with the case."""
     fabric, asked = run.case.fabric, run.case.transport
     if fabric is None or asked is None:
         return
-    after = run.counters()
+    before, after = run.proof_from, run.counters()
     nodes = {
         node.node.name: transport.traffic(
             run.ends(node), before[node.node.name], after[node.node.name]

@@ -166,13 +166,14 @@ class Endpoint:
             with contextlib.suppress(web.NoAnswer):
                 answer = web.fetch(self.async_client(), "GET", path, seconds, 0, head=True)
                 if answer.ok:
-                    return
+                    break
                 if answer.status == hopeless:
                     words = self.server.last_line() if self.server else "it answers so"
                     raise RunFailure("failed", f"{self._program!r} does not work: {words}")
             self.require_running()
             clocks.check()
             time.sleep(0.05)
+        self.run.prove_from_here()
 
     def require_running(self) -> None:
         """Raise RunFailure when the server, or what serves it on the other nodes, has ended."""
