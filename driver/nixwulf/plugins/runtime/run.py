@@ -73,7 +73,8 @@ class Run:
     engine_facts and warnings go into the record; engine_found is what an engine found out or made
     up for the run, by kind and name. waived are names of gates that may refuse; power is what the
     session knows of that of its nodes. proof_from are counters as of `prove_from_here`. bring_model
-    brings another model of the sweep by its name, by '' the first; without a sweep there is none. toolboxes are the case's, empty without one.
+    brings another model of the sweep by its name, by '' the first; without a sweep there is none.
+    toolboxes are the case's, empty without one.
     """
 
     name: str
