@@ -25,7 +25,7 @@ from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
 from nixwulf.sweep import consent, transport
-from nixwulf.sweep.hints import hint_for
+from nixwulf.sweep.hints import hint_for, raised
 from nixwulf.sweep.power.watch import Watch
 from nixwulf.sweep.recording import Findings, bare_record, log_tails, record_of
 from nixwulf.sweep.references import ReferenceFolder
@@ -241,10 +241,15 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
             reason += deaths
             break
         time.sleep(0.02)
-    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": one_line(reason)}
     # A run that was judged, not broken, has in its logs how its programs took being stopped.
-    logs = log_tails(run).values() if outcome in _BROKEN else ()
-    hint = next(filter(None, map(hint_for, (reason, *logs))), None)
+    broken = outcome in _BROKEN
+    cause = raised(run.owned) if broken else ""
+    if cause and cause.partition(" says ")[2].rstrip(".") not in reason:
+        reason = f"{reason} {cause}"
+    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": one_line(reason)}
+    # Where a program gives its cause, what others print because of it is no hint.
+    texts = [cause] if cause else [reason, *(log_tails(run).values() if broken else ())]
+    hint = next(filter(None, map(hint_for, texts)), None)
     if hint:
         found.failure["hint"] = hint
 

