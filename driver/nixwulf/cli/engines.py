@@ -89,8 +89,8 @@ def install(
         return
     if not name or engine not in (None, DEFAULT):
         raise InputError(
-            "Name a cluster with --cluster, to whose nodes llama.cpp is brought, or an engine alone "
-            "for this machine: nixwulf engines install vllm"
+            "Name a cluster with --cluster, to whose nodes llama.cpp is brought, or an engine "
+            "alone for this machine: nixwulf engines install vllm"
         )
     cluster, nodes = open_nodes(name, chosen)
     if toolbox:

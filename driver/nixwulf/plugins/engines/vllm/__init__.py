@@ -139,7 +139,6 @@ class Vllm(Engine):
         "--enforce-eager": "the parameter eager",
         "--max-model-len": "the parameter max_model_len",
         "--max-num-seqs": "the parameter max_num_seqs",
-        "--speculative-config -sc": "the parameters draft and draft_tokens",
     }
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
@@ -306,11 +305,13 @@ def _draft(run: Run) -> list[str]:
     https://docs.vllm.ai/en/latest/features/speculative_decoding/
     """
     values = run.case.parameters
-    kind = speculation.kind(values)
-    if kind == speculation.NONE:
+    draft, count = speculation.of(values), speculation.tokens(values)
+    if draft.kind == speculation.NONE or draft.by_hand:
         return []
-    how = {"model": run.draft} if kind == speculation.MODEL else {"method": kind}
-    config = {**how, "num_speculative_tokens": speculation.tokens(values)}
+    known = {"model": run.draft, "method": draft.method, "num_speculative_tokens": count}
+    if draft.kind in (speculation.NGRAM, speculation.MTP):
+        known["method"] = draft.kind
+    config = {**{key: one for key, one in known.items() if one}, **draft.more}
     return ["--speculative-config", json.dumps(config)]
 
 
