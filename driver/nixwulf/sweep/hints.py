@@ -237,12 +237,14 @@ def raised(processes: Iterable[OwnedProcess]) -> str:
             (process.output, process.stdout_times),
             (process.errors, process.stderr_times),
         ):
-            lines = [_LOGGED.sub("", line, count=1) for line in text.splitlines()]
+            lines = [_LOGGED.sub("", line, count=1).rstrip() for line in text.splitlines()]
             for number in reversed(range(len(lines))):
-                match = _RAISED.fullmatch(lines[number].rstrip())
+                match = _RAISED.fullmatch(lines[number])
                 if match and not _SECOND_HAND.search(match[0]):
-                    # An assertion has no words but its own line.
-                    words = match[0] if match[2] else f"{match[0]}: {lines[number - 1].strip()}"
+                    # An assertion has no words but its own line, which may be underlined.
+                    before = (one.strip() for one in reversed(lines[:number]))
+                    own = next(filter(lambda one: one.strip("^~ "), before), "")
+                    words = match[0] if match[2] else f"{match[0]}: {own}"
                     when = times[number] if number < len(times) else float("inf")
                     found.append((when, process.node, cut(words, _LONGEST)))
                     break
