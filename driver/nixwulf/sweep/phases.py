@@ -157,7 +157,10 @@ def _bring(
                 "correct the path in the sweep.",
             )
         run.draft = placed.path
+        run.draft_bytes = placed.bytes or 0
         run.engine_facts["draft"] = placed.path.rpartition("/")[2]
+        if placed.sha256:
+            run.engine_facts["draft_sha256"] = placed.sha256
 
 
 def _look(run: Run, engine: Engine | None, benchmark: Benchmark) -> None:

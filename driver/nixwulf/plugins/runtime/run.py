@@ -95,6 +95,7 @@ class Run:
     power: PowerSession = field(default_factory=PowerSession)
     tokenizer: str = ""
     draft: str = ""
+    draft_bytes: int = 0
     bring_model: Callable[[str], PlacedModel] = dict[str, PlacedModel]().__getitem__
     sizes: Sizes | None = None
     proof_from: dict[str, Counters] = field(default_factory=dict)

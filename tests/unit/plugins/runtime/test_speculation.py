@@ -11,13 +11,16 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Metric, accepted
 from nixwulf.inventory.cluster import load_cluster
+from nixwulf.llm import PlacedModel, parse_model
 from nixwulf.plugins.engines import all_engines, find
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import Position, compare
 from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.sweep import phases
 from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.recording import Findings
 from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.sweep.verdict import LEAST_LIMIT
 
@@ -355,3 +358,15 @@ def test_a_draft_that_leads_to_a_file_or_a_module_is_shown_before_it_runs():
     given = {"draft": '{"method": "custom_class", "model": "/d", "plugin": "a.b"}'}
     assert passthrough.active(given)
     assert not passthrough.active({"draft": '{"method": "eagle3", "model": "/d", "k": 2}'})
+
+
+def test_the_bytes_of_a_draft_are_in_the_record_and_in_the_memory_that_it_needs():
+    case = make_plan(sweep_with(["/d/head"]), load_cluster("lab")).cases[0]
+    run = SimpleNamespace(case=case, engine_facts={}, bring_model=lambda name: placed[name])
+    placed = {
+        name: PlacedModel(parse_model(name, {"path": name}, "s"), name, 5 * 2**30, sha256="ab" * 32)
+        for name in ("/m/a", "/d/head")
+    }
+    phases._bring(run, Findings(), lambda: placed["/m/a"], find("vllm"))
+    assert (run.draft, run.draft_bytes) == ("/d/head", 5 * 2**30)
+    assert run.engine_facts == {"draft": "head", "draft_sha256": "ab" * 32}
