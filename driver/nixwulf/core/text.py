@@ -1,11 +1,15 @@
-"""Numbers and labels as every form of the report writes them."""
+"""Numbers, labels and names as every form of the report writes them."""
 
 from __future__ import annotations
 
+import getpass
+import hashlib
+import json
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 GIB = 2**30
 
@@ -145,3 +149,26 @@ def unbroken(text: str) -> str:
     return re.sub(
         r"(\d) (?=(µs|ms|s|tok/s|Gbit/s|GB/s|Gflop/s|%|×|nodes?)\b|%|×)", "\\1\u00a0", text
     )
+
+
+def slug(text: str, longest: int, also: str = "") -> str:
+    """Lower case letters, digits and what is also kept, with '-' for all else; perhaps empty.
+
+    Args:
+        longest: characters of the result at the most.
+    """
+    words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
+    return words[:longest].strip(f"-{also}")
+
+
+def fingerprint(document: Any) -> str:
+    """sha256 of JSON with sorted keys, 64 hexadecimal digits: documents that are equal share it."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def login() -> str | None:
+    """The name of the user of this process; None where a number has none, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir
-from nixwulf.core.naming import fingerprint
+from nixwulf.core.text import fingerprint
 from nixwulf.llm.model_facts import ModelShape
 
 if TYPE_CHECKING:

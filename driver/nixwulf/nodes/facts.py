@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.nodes import macos
 from nixwulf.nodes.hardware import FILES, Hardware, parse_hardware
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all

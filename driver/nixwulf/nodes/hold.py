@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import GateError, NixwulfError, one_line
-from nixwulf.core.naming import login
+from nixwulf.core.text import login
 from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, each
 

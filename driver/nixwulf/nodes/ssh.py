@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nixwulf.core import bounded, interrupts
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_text, runtime_dir
 from nixwulf.inventory.cluster import Cluster, Node
@@ -161,11 +161,12 @@ class Connection:
     ) -> subprocess.CompletedProcess[str]:
         timeout_s = self.limit(timeout_s)
         try:
-            output, words = bounded.communicate(process, stdin, timeout_s)
-        except bounded.TooMuch:
+            output, words = interrupts.communicate(process, stdin, timeout_s)
+        except interrupts.TooMuch:
             raise NixwulfError(
-                f"Node {self.node.name!r} printed more than {bounded.MOST_CHARACTERS >> 20} MiB in "
-                f"answer to {command[0]!r}, which ended it; try it there by 'ssh {self.node.ssh}'."
+                f"Node {self.node.name!r} printed more than {interrupts.MOST_CHARACTERS >> 20} MiB "
+                f"in answer to {command[0]!r}, which ended it; try it there by "
+                f"'ssh {self.node.ssh}'."
             ) from None
         except subprocess.TimeoutExpired:
             raise Unreachable(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir, read_json, write_json
-from nixwulf.core.naming import fingerprint
+from nixwulf.core.text import fingerprint
 from nixwulf.llm import PlacedModel
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import memory

@@ -9,7 +9,7 @@ from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import read_json, write_json
-from nixwulf.core.naming import fingerprint
+from nixwulf.core.text import fingerprint
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.case import Case

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core import bounded, interrupts
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError
 from nixwulf.core.errors import quoted as quoted_value
 from nixwulf.core.files import read_json
@@ -196,8 +196,8 @@ def _evaluate(
         done = interrupts.ask(command, timeout=_MOST_S)
         problem = error_of(done.stderr) if done.returncode != 0 else ""
         then = remedy(done.stderr, flake)
-    except bounded.TooMuch:
-        problem = f"nix printed more than {bounded.MOST_CHARACTERS >> 20} MiB"
+    except interrupts.TooMuch:
+        problem = f"nix printed more than {interrupts.MOST_CHARACTERS >> 20} MiB"
     except subprocess.TimeoutExpired:
         problem = f"nix took longer than {_MOST_S // 60} min"
     if problem:

@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, each, open_all
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nixwulf.core.errors import GateError
-from nixwulf.core.naming import fingerprint
+from nixwulf.core.text import fingerprint
 from nixwulf.plugins.engines.local import NodeBuild
 
 _DIGITS = 12

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError, quoted
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.core.names import Refusal
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.fabric_ports import TCP

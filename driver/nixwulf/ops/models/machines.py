@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any
 
 from nixwulf.core import names
-from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.core.names import Refusal
 from nixwulf.nodes.ssh import Connection, Unreachable
 from nixwulf.nodes.transfer import run_long

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import GateError, InputError
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes import hardware, interfaces, macos
 from nixwulf.nodes.hardware import Hardware

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nixwulf.core.bounded import check_numbers
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.nodes.ssh import Connection, each
 
 # IPv4's and ICMP's headers, bytes.

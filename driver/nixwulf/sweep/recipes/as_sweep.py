@@ -11,7 +11,7 @@ import yaml
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text, read_yaml
-from nixwulf.core.naming import slug
+from nixwulf.core.text import slug
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.recipes import flags_file, pasted, sparkrun
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
