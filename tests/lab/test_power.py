@@ -12,7 +12,7 @@ from test_runs import plan_for
 
 from meter_server import serving, unreachable
 from nixwulf.inventory.cluster import Meter, load_cluster
-from nixwulf.nodes.power.samples import PowerSession
+from nixwulf.nodes.power import PowerSession
 from nixwulf.sweep import session
 from nixwulf.sweep.power import watch
 

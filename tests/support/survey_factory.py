@@ -11,7 +11,7 @@ from ipaddress import IPv4Interface
 
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, Node, parse_cluster
-from nixwulf.nodes.hardware import Hardware
+from nixwulf.nodes.interfaces import Hardware
 from nixwulf.nodes.interfaces import Interface
 from nixwulf.ops.deploy.machine import Machine
 from nixwulf.ops.survey.draft import Draft, draft

@@ -16,7 +16,7 @@ from typing import Any
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.interrupts import check_numbers
 from nixwulf.nodes import macos
-from nixwulf.nodes.hardware import FILES, Hardware, parse_hardware
+from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
 # Of this login's control group and those above it, quota and period in microseconds; the first case
@@ -57,7 +57,7 @@ if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /proc/sys/kernel/random/boot_id /etc/os-release /sys/class/dmi/id/product_name \
   /sys/class/dmi/id/bios_version /sys/devices/system/cpu/online /sys/class/net/*/mtu \
-  /proc/net/fib_trie /proc/self/status {" ".join(FILES)} /proc/cpuinfo -m 2000
+  /proc/net/fib_trie /proc/self/status {" ".join(HARDWARE_FILES)} /proc/cpuinfo -m 2000
 """
 
 NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there

@@ -498,3 +498,16 @@ def mismatch(node: Node, words: str) -> str | None:
         f"it has another host key than the host_key of node {node.name!r} in the cluster file; "
         "correct host_key if the machine was replaced or booted an installer of its own"
     )
+
+
+@dataclass(frozen=True)
+class ThisMachine(Connection):
+    """The driver's own machine, as a place of owned processes: what starts there needs no ssh."""
+
+    def argv(self, command: Sequence[str] = ()) -> list[str]:
+        """The command itself."""
+        return list(command)
+
+
+THIS_MACHINE = ThisMachine(Node("driver", "", ""), ())
+"""In records its processes are of the node 'driver'."""

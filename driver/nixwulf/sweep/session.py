@@ -16,10 +16,9 @@ from nixwulf.core.interrupts import Pool
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import lab
-from nixwulf.nodes.hold import Hold
 from nixwulf.nodes.lab.state import NODES_MINIMUM
-from nixwulf.nodes.power.samples import PowerSession
-from nixwulf.nodes.process import stop_orphans
+from nixwulf.nodes.power import PowerSession
+from nixwulf.nodes.process import Hold, stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, each, open_all
 from nixwulf.ops.recover.ladder import recover
 from nixwulf.plugins import engines

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from nixwulf.core.files import cache_dir
 from nixwulf.inventory.cluster import Cluster
-from nixwulf.nodes.lab.ssh_files import HOME
+from nixwulf.nodes.lab.node import HOME
 from nixwulf.nodes.lab.state import state_of
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines.serving import Serving, Started, Written, measured_run

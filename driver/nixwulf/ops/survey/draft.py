@@ -10,7 +10,7 @@ from typing import Any
 from nixwulf.core.text import some
 from nixwulf.inventory.platforms import platforms_like, platforms_of
 from nixwulf.nodes import macos
-from nixwulf.nodes.hardware import AMD
+from nixwulf.nodes.interfaces import AMD
 from nixwulf.ops.deploy.refusals import shown
 from nixwulf.ops.survey.fabrics import fabric_drafts
 from nixwulf.ops.survey.machines import Surveyed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.nodes.hardware import AMD
+from nixwulf.nodes.interfaces import AMD
 from nixwulf.plugins.gates import Gate, GateContext, Verdict, refused, unknown
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabric_kinds import KINDS
-from nixwulf.nodes.hardware import RdmaDevice, ipv4_of_gid
+from nixwulf.nodes.interfaces import RdmaDevice, ipv4_of_gid
 from nixwulf.plugins.gates import Gate, GateContext, Verdict, pairs, refused, unknown
 
 

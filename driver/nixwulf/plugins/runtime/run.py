@@ -21,7 +21,7 @@ from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
 from nixwulf.nodes.facts import Facts
-from nixwulf.nodes.power.samples import PowerSession
+from nixwulf.nodes.power import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable, each, run_all
 from nixwulf.plugins.runtime import passthrough

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.nodes.power import energy
-from nixwulf.nodes.power.energy import Window
-from nixwulf.nodes.power.samples import Point, Samples
+from nixwulf.nodes import power
+from nixwulf.nodes.power import Point, Samples, Window
 
 # Of what a counter of a source's kind stands for; the others are watts.
 _CUMULATIVE = "rapl"
@@ -35,9 +34,9 @@ class NodeSamples:
             source = key.partition(":")[0]
             if source in SOURCES:
                 here = [(time + self.offset, value) for time, value in points]
-                joules = here if source == _CUMULATIVE else energy.integral(here)
+                joules = here if source == _CUMULATIVE else power.integral(here)
                 channels.setdefault(source, []).append(joules)
-        return {source: energy.total(found) for source, found in channels.items()}
+        return {source: power.total(found) for source, found in channels.items()}
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def efficiency(
         name for meter in meters if meter.points and not meter.others for name in meter.nodes
     }
     if metered == set(nodes):
-        sources["wall"] = [energy.integral(meter.points) for meter in meters]
+        sources["wall"] = [power.integral(meter.points) for meter in meters]
     return [
         {"metric": index, "name": metric.name, **entry}
         for index, metric in enumerate(metrics)
@@ -92,11 +91,11 @@ def _per_watt(
     entries: list[dict[str, Any]] = []
     for source, joules in sources.items():
         gap = max(_spacing(points) for points in joules)
-        windows = energy.merged(metric.windows, gap)
-        means = [energy.average(points, windows) for points in joules]
-        fine = all(energy.resolved(points, windows) for points in joules)
+        windows = power.merged(metric.windows, gap)
+        means = [power.average(points, windows) for points in joules]
+        fine = all(power.resolved(points, windows) for points in joules)
         if not fine or any(mean is None for mean in means):
-            reason = f"It was measured in less than {energy.LEAST_POINTS} samples at a time."
+            reason = f"It was measured in less than {power.LEAST_POINTS} samples at a time."
             entries.append({"source": source, "absent": reason})
             continue
         watts = sum(mean for mean in means if mean is not None)
@@ -170,7 +169,7 @@ def document(
         return {"absent": "The run ended before anything was measured."}
     found = {name: _node(name, node, window, idle) for name, node in nodes.items()}
     walls = [_meter(meter, window, idle) for meter in meters]
-    power: dict[str, Any] = {
+    whole: dict[str, Any] = {
         "seconds": round(window[1] - window[0], 3),
         "covers": COVERS,
         "nodes": found,
@@ -182,14 +181,14 @@ def document(
         ],
     }
     if any("watts" in node for node in found.values()) or any("watts" in wall for wall in walls):
-        power["efficiency"] = efficiency(nodes, meters, metrics)
+        whole["efficiency"] = efficiency(nodes, meters, metrics)
     else:
         reasons: dict[str, list[str]] = {}
         for name, entry in found.items():
             reasons.setdefault(entry["absent"]["watts"], []).append(name)
         reported = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-        power["absent"] = f"No source of watts. {reported}."
-    return power
+        whole["absent"] = f"No source of watts. {reported}."
+    return whole
 
 
 def _in_clock_of(node: NodeSamples, window: Window) -> Window:
@@ -246,10 +245,10 @@ def _node(
 
 
 def _watts(joules: Sequence[Point], window: Window, idle: float | None) -> dict[str, Any]:
-    mean = energy.average(joules, [window])
+    mean = power.average(joules, [window])
     if mean is None:
         return {}
-    peak = energy.peak(joules, window)
+    peak = power.peak(joules, window)
     return {
         "average": round(mean, 3),
         **({"peak": round(peak, 3)} if peak is not None else {}),
@@ -288,7 +287,7 @@ def _meter(
         "nodes": list(meter.nodes),
         **({"also_feeds": list(meter.others)} if meter.others else {}),
     }
-    reported = _watts(energy.integral(meter.points), window, idle.get((meter.key, "wall")))
+    reported = _watts(power.integral(meter.points), window, idle.get((meter.key, "wall")))
     if not reported:
         return {**fed, "absent": f"It {meter.error or 'reported too few samples'}."}
     return {**fed, "watts": reported}

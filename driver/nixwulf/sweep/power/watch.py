@@ -11,9 +11,8 @@ from importlib import resources
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.nodes.power import energy
-from nixwulf.nodes.power.energy import Window
-from nixwulf.nodes.power.samples import Samples, parse
+from nixwulf.nodes import power
+from nixwulf.nodes.power import Samples, Window, parse
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import each
 from nixwulf.plugins.meters import INTERVAL_S as SLOWEST_S
@@ -89,10 +88,10 @@ class Watch:
         window = (begin, begin + IDLE_S)
         for name, node in self._samples().items():
             for source, joules in node.joules().items():
-                self._keep_idle(name, source, energy.average(joules, [window]))
+                self._keep_idle(name, source, power.average(joules, [window]))
         for wall in self._walls:
-            joules = energy.integral(wall.reader.points)
-            self._keep_idle(wall.key, "wall", energy.average(joules, [window]))
+            joules = power.integral(wall.reader.points)
+            self._keep_idle(wall.key, "wall", power.average(joules, [window]))
 
     @contextmanager
     def measuring(self) -> Iterator[None]:

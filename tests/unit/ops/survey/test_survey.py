@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.nodes.hardware import AMD, Gpu, Hardware
+from nixwulf.nodes.interfaces import AMD, Gpu, Hardware
 from nixwulf.nodes.interfaces import Cable, RdmaPort
 from nixwulf.ops.deploy.machine import Disk
 from nixwulf.ops.survey.draft import draft, platform_of

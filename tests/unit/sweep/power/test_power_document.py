@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nixwulf.core.metric import Metric
-from nixwulf.nodes.power.samples import parse
+from nixwulf.nodes.power import parse
 from nixwulf.outputs import llama_bench
 from nixwulf.plugins.benchmarks.llama_bench import run_times, windows
 from nixwulf.report.provenance import facts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nixwulf.nodes.power.samples import Samples
+from nixwulf.nodes.power import Samples
 from nixwulf.sweep.power.document import throttling
 
 WINDOW = (10.0, 20.0)
