@@ -135,11 +135,9 @@ def tune(
     """
     from nixwulf.core.document import output
     from nixwulf.inventory.cluster import load_cluster
-    from nixwulf.tune.goals import GOALS
-    from nixwulf.tune.options import Request
+    from nixwulf.tune.options import GOALS, Request, engines_for, read_subject
     from nixwulf.tune.render import document, minutes, print_ranking
     from nixwulf.tune.search import begin, decide
-    from nixwulf.tune.subject import engines_for, read_subject
 
     if out and not dry_run:
         check_new(out)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.inventory.attachments import Attachment
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaCounters
 
 # The driver's own ssh crosses the management network: output of programs, and of `serve` the

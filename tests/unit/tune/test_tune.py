@@ -25,13 +25,14 @@ from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.work import PARTS
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.sweep_file import parse_sweep
-from nixwulf.tune import goals, render
-from nixwulf.tune.goals import GOALS, Measurement, PredictedTime
+from nixwulf.tune import render
+from nixwulf.tune import options
+from nixwulf.tune.options import GOALS, Measurement, PredictedTime
 from nixwulf.tune.hardware_priors import widened
 from nixwulf.tune.options import Request, sweep_document
-from nixwulf.tune.posterior import Estimate, OptionModel, update
+from nixwulf.tune.search import Estimate, OptionModel, update
 from nixwulf.tune.search import Decision, Ranked, begin, best, contenders, decide, order
-from nixwulf.tune.subject import read_subject
+from nixwulf.tune.options import read_subject
 from record_factory import case, failed, ok
 
 SMALL = "/models/gpt-oss-20b.gguf"
@@ -352,7 +353,7 @@ def test_efficiency_without_watts_stops_and_says_why():
     state.add(single, record, 30.0)
 
     assert state.lacks_watts
-    assert goals.no_watts({**record, "power": {"absent": "No meter."}}) == "No meter."
+    assert options.no_watts({**record, "power": {"absent": "No meter."}}) == "No meter."
 
 
 def test_efficiency_with_watts_is_predicted_by_the_watts_of_a_node():
@@ -372,11 +373,11 @@ def test_efficiency_with_watts_is_predicted_by_the_watts_of_a_node():
 
 
 def test_the_model_of_an_engine_with_several_benchmarks_is_compared_by_one():
-    alone = goals.benchmark(GOALS["decode"], "llama.cpp", alone=True)
+    alone = options.benchmark(GOALS["decode"], "llama.cpp", alone=True)
     assert alone == "llama-bench"
-    assert goals.benchmark(GOALS["decode"], "llama.cpp", alone=False) == "serve"
-    assert goals.benchmark(GOALS["decode"], "vllm", alone=True) == "serve"
-    assert "no benchmark" in goals.unmeasured(GOALS["prompt"], "vllm")
+    assert options.benchmark(GOALS["decode"], "llama.cpp", alone=False) == "serve"
+    assert options.benchmark(GOALS["decode"], "vllm", alone=True) == "serve"
+    assert "no benchmark" in options.unmeasured(GOALS["prompt"], "vllm")
 
 
 ranked = st.lists(
@@ -446,6 +447,6 @@ def test_the_interval_of_a_prompt_is_that_of_its_own_prediction():
     told = (
         answer(Question(load_cluster("framework-2"), read_subject(SMALL).model)).forecasts[0].plain
     )
-    assert goals.predicted_time(GOALS["prompt"], told, 512, 128, (1,)) == PredictedTime(
+    assert options.predicted_time(GOALS["prompt"], told, 512, 128, (1,)) == PredictedTime(
         told.prompt.parts, pytest.approx(log(told.prompt.high / told.prompt.value) / QUANTILE_80)
     )

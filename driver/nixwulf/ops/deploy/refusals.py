@@ -13,7 +13,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_toml
 from nixwulf.inventory.cluster import PRIVATE, Cluster, Node
-from nixwulf.inventory.fabric_kinds import KINDS
+from nixwulf.inventory.fabrics import KINDS
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy.flake import Layout
 from nixwulf.ops.deploy.machine import Disk, Machine

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster, Node
-from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS
+from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.nodes.facts import Facts, gather
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy.machine import Machine, gather_machines

@@ -12,7 +12,7 @@ from pathlib import Path
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.interrupts import wait
 from nixwulf.inventory.cluster import Cluster
-from nixwulf.inventory.fabric_kinds import KINDS
+from nixwulf.inventory.fabrics import KINDS
 from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, Unreachable, each
 

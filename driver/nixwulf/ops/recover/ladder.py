@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.interrupts import wait
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
-from nixwulf.inventory.fabric_kinds import KINDS
+from nixwulf.inventory.fabrics import KINDS
 from nixwulf.nodes.process import stop_owned
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.preflight import preflight

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.ops.survey.draft import UNKNOWN_PLATFORM
 from nixwulf.ops.survey.machines import Surveyed
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.text import format_significant, plural, some
-from nixwulf.inventory.fabric_kinds import KINDS, kind_of
+from nixwulf.inventory.fabrics import KINDS, kind_of
 from nixwulf.nodes.interfaces import Interface, RdmaPort
 from nixwulf.ops.survey.meshes import Ports, may_be_of_one_cable, meshes, own_subnets
 from nixwulf.ops.survey.reach import WireEnd

@@ -16,8 +16,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from nixwulf.core.registry import choose, discover
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes import macos
 from nixwulf.nodes.facts import Facts

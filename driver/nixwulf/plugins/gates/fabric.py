@@ -10,9 +10,8 @@ import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Fabric, Node
-from nixwulf.inventory.fabric_kinds import TRAINED_KINDS
+from nixwulf.inventory.fabrics import TRAINED_KINDS, Attachment
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.gates import (
     LINUX_AND_MACOS,

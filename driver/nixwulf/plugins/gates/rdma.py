@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Fabric, Node
-from nixwulf.inventory.fabric_kinds import KINDS
+from nixwulf.inventory.fabrics import KINDS, Attachment
 from nixwulf.nodes.interfaces import RdmaDevice, ipv4_of_gid
 from nixwulf.plugins.gates import Gate, GateContext, Verdict, pairs, refused, unknown
 

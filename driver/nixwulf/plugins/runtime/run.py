@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from nixwulf.core import interrupts
 from nixwulf.core.secrets import named_secrets, use
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.llm import PlacedModel
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes import container

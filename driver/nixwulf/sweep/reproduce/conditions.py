@@ -10,7 +10,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.metric import better
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import Cluster, Fabric
-from nixwulf.inventory.fabric_kinds import KINDS
+from nixwulf.inventory.fabrics import KINDS
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results.identity import REPLICAS, one_name
 from nixwulf.results.record import Record, load

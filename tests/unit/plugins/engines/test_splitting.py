@@ -65,9 +65,9 @@ def test_a_model_of_an_unknown_name_is_planned_and_its_header_judges_it_in_the_r
 
 
 def test_tune_leaves_out_the_same():
-    from nixwulf.tune.goals import GOALS
+    from nixwulf.tune.options import GOALS
     from nixwulf.tune.options import Request, options
-    from nixwulf.tune.subject import read_subject
+    from nixwulf.tune.options import read_subject
 
     subject = read_subject("Qwen/Qwen3-32B", quant="FP8")
     cluster = load_cluster("ms-s1-max-4")
