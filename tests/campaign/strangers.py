@@ -25,7 +25,7 @@ from canary_endpoint import MODEL
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save, sealed
 from nixwulf.sweep.plan import make_plan, save_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import parse_sweep
 from record_factory import metric, ok
 
 FAR = "10.99.0.1"

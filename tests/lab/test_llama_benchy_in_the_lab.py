@@ -21,7 +21,7 @@ from nixwulf.llm import byte_tokenizer
 from nixwulf.plugins.benchmarks.llama_benchy import BOOK_FILE
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import parse_sweep
 
 LEFT = "grep -lsE 'rpc-server|llama-server|llama-benchy' /proc/[0-9]*/comm || true"
 INSTALLED = f"{os.environ['PATH']}:{Path(sys.prefix) / 'llama-benchy' / 'bin'}"

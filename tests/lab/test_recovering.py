@@ -24,7 +24,7 @@ from nixwulf.ops.recover.ladder import Recovered
 from nixwulf.results.record import load
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan, save_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import parse_sweep
 from stand_in import put
 
 # Each boot has its own id, and a boot repairs what a test broke.

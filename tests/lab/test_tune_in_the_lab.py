@@ -22,7 +22,7 @@ from nixwulf.nodes import lab
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.results import record
 from nixwulf.results.store import read_folder
-from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.sweep.plan import load_sweep
 from nixwulf.tune import measure
 from nixwulf.tune.render import serve_commands, serving
 

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.results.compare.comparison import Comparison
     from nixwulf.results.record import Record
-    from nixwulf.sweep.plan import Plan
-    from nixwulf.sweep.progress import TerminalProgress
-    from nixwulf.sweep.sweep_file import Sweep
+    from nixwulf.sweep.plan import Plan, Sweep
+    from nixwulf.sweep.recording import TerminalProgress
 
 
 @click.command()
@@ -148,7 +147,7 @@ def _show_while_building(progress: TerminalProgress) -> None:
 def _loaded(name: str, cluster: Cluster, *, hold: bool) -> Sweep:
     """A sweep; hold: tags of toolboxes that have no digest yet are held to that of today."""
     from nixwulf.ops.engines import toolboxes
-    from nixwulf.sweep.sweep_file import load_sweep
+    from nixwulf.sweep.plan import load_sweep
 
     sweep = load_sweep(name)
     for sentence in toolboxes.hold(sweep.toolboxes if hold else (), cluster.source):

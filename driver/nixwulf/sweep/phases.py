@@ -27,7 +27,7 @@ from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
 from nixwulf.sweep import consent, transport
 from nixwulf.sweep.hints import hint_for
-from nixwulf.sweep.power.watch import Watch
+from nixwulf.sweep.power import Watch
 from nixwulf.sweep.recording import Findings, bare_record, log_tails, record_of
 from nixwulf.sweep.references import ReferenceFolder
 from nixwulf.sweep.sanity import check_text

@@ -1,10 +1,8 @@
 """Every strategy to run a model on a cluster for a goal, each with its case of a sweep.
 
-Those that no sweep has a case of, or that fit nowhere, are left out with the reason.
-
-The model that is to be run: where the nodes have it, and its facts.
-
-Goals: what the best strategy is best at, and which metric of a record measures it.
+Those that no sweep has a case of, or that fit nowhere, are left out with the reason. Also the model
+that is to be run (where the nodes have it, and its facts), and the goals: what the best strategy is
+best at, and which metric of a record measures it.
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ from nixwulf.perf.scenarios.text import how
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.cost import fullest
-from nixwulf.sweep.plan import COORDINATES, impossible
-from nixwulf.sweep.sweep_file import SEED
+from nixwulf.sweep.plan import COORDINATES, SEED, impossible
 from nixwulf.tune.hardware_priors import missing
 
 RANDOM = "random"

@@ -1,8 +1,7 @@
 """A search on a terminal: the ranking, each measurement beside its prediction, the best one.
 
-What a search does not try, and why: nothing of it is among the strategies that are ranked.
-
-How to serve a measured strategy, as the command lines of the user's machine.
+Also what a search does not try, and why (nothing of it is among the strategies that are ranked),
+and how to serve a measured strategy, as the command lines of the user's machine.
 """
 
 from __future__ import annotations

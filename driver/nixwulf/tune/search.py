@@ -1,14 +1,11 @@
 """The search: what is measured, what the rest should give, which strategy is next, when to stop.
 
-What is expected of a strategy before it is measured, and how long measuring it takes.
-
-What measurements teach about the strategies that were not measured.
-
-The logarithm of a time is that of the sum of its parts, each over or times a constant of its
-engine, plus what all strategies on these machines have in common, plus what is its own. Constants
-are known with a deviation (nixwulf.perf.constants), so each measured strategy narrows them for the
-others: one node determines the weights and the dispatch, a pipeline its hops, a split of tensors
-its sums.
+The prior is what is expected of a strategy before it is measured, and how long measuring it takes.
+The posterior is what measurements teach about the strategies that were not measured: the logarithm
+of a time is that of the sum of its parts, each over or times a constant of its engine, plus what
+all strategies on these machines have in common, plus what is its own. Constants are known with a
+deviation (nixwulf.perf.constants), so each measured strategy narrows them for the others: one node
+determines the weights and the dispatch, a pipeline its hops, a split of tensors its sums.
 Least squares of the logarithms with the constants' deviations as priors, by Gauss and Newton.
 """
 

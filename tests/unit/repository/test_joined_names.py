@@ -43,12 +43,11 @@ DIVISIONS = {
     ("plugins/runtime/openai_stream.py", "count / largest"),
     ("plugins/runtime/openai_stream.py", "one.tokens / whole"),
     ("sweep/reproduce/conditions.py", "fabric.speed_gbps / speed"),
-    ("sweep/reproduce/outcome.py", "values[1] / values[0]"),
     *(
-        ("sweep/reproduce/causes.py", division)
+        ("sweep/reproduce/outcome.py", division)
         for division in (
             "facts[key] / all_of_them", "mhz / was", "now[key] / before[key]", "rate / was",
-            "size / was", "threads / were", "was / size", "was / trip",
+            "size / was", "threads / were", "values[1] / values[0]", "was / size", "was / trip",
         )
     ),
 }  # fmt: skip

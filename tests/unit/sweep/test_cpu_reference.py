@@ -13,7 +13,7 @@ from nixwulf.llm import PlacedModel
 from nixwulf.plugins.engines.llama_cpp import ENGINE, devices
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep.references import ReferenceFolder
-from nixwulf.sweep.verdict import CPU_LIMIT
+from nixwulf.sweep.references import CPU_LIMIT
 
 PLACED = PlacedModel(Named("m", path="/m.gguf"), "/m.gguf", 1, sha256="ab" * 32)
 

@@ -16,7 +16,7 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
 from nixwulf.results.record import sealed
 from nixwulf.sweep.plan import load_plan, make_plan, plan_to_resume, save_plan
-from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
+from nixwulf.sweep.plan import load_sweep, parse_sweep
 
 MANY = list(range(1, 3000))
 

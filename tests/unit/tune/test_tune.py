@@ -24,7 +24,7 @@ from nixwulf.perf.scenarios.candidates import Question
 from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.work import PARTS
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import parse_sweep
 from nixwulf.tune import render
 from nixwulf.tune import options
 from nixwulf.tune.options import GOALS, Measurement, PredictedTime

@@ -17,7 +17,7 @@ from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep import phases
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.recording import Findings
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import parse_sweep
 
 HEADS_64 = "Qwen3-32B"  # 64 heads, 8 key-value heads, 64 layers
 

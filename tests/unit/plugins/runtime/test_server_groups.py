@@ -19,7 +19,7 @@ from nixwulf.plugins.runtime.memory import TokenDemand, needs
 from nixwulf.plugins.runtime.replicas import of_one_server, replicas
 from nixwulf.results.identity import OVER_NODES, same
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import parse_sweep
 from nixwulf.tune.options import GOALS
 from nixwulf.tune.options import Request
 from nixwulf.tune.search import begin

@@ -12,7 +12,7 @@ from nixwulf.report.provenance import facts
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import sealed, validate
 from nixwulf.results.table import tidy
-from nixwulf.sweep.power.document import MeterPoints, NodeSamples, document
+from nixwulf.sweep.power import MeterPoints, NodeSamples, document
 from record_factory import make_record
 from tool_outputs import fixture
 

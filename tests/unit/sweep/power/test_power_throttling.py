@@ -3,7 +3,7 @@
 import pytest
 
 from nixwulf.nodes.power import Samples
-from nixwulf.sweep.power.document import throttling
+from nixwulf.sweep.power import throttling
 
 WINDOW = (10.0, 20.0)
 

@@ -27,7 +27,7 @@ from nixwulf.plugins.engines.distributed_llama import devices as distributed_lla
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.results.record import sealed, validate
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import parse_sweep
 from record_factory import make_record
 
 MODEL = {"path": "/models/llama3.m", "tokenizer": "/models/llama3.t"}
