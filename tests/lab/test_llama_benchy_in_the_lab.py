@@ -20,8 +20,7 @@ from lab_under_test import Silent, llama_server, recorded
 from nixwulf.llm import byte_tokenizer
 from nixwulf.plugins.benchmarks.llama_benchy import BOOK_FILE
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.plan import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 LEFT = "grep -lsE 'rpc-server|llama-server|llama-benchy' /proc/[0-9]*/comm || true"
 INSTALLED = f"{os.environ['PATH']}:{Path(sys.prefix) / 'llama-benchy' / 'bin'}"

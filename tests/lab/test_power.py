@@ -13,8 +13,7 @@ from test_runs import plan_for
 from meter_server import serving, unreachable
 from nixwulf.inventory.cluster import Meter, load_cluster
 from nixwulf.nodes.power import PowerSession
-from nixwulf.sweep import session
-from nixwulf.sweep import power
+from nixwulf.sweep import power, session
 
 ENERGY = {"StatusSNS": {"ENERGY": {"Power": 88}}}
 SAMPLER_LEFT = "grep -lsa 'intel-rap[l]' /proc/[0-9]*/cmdline || true"

@@ -146,11 +146,11 @@ def _show_while_building(progress: TerminalProgress) -> None:
 
 def _loaded(name: str, cluster: Cluster, *, hold: bool) -> Sweep:
     """A sweep; hold: tags of toolboxes that have no digest yet are held to that of today."""
-    from nixwulf.ops.engines import toolboxes
+    from nixwulf.ops.engines import install
     from nixwulf.sweep.plan import load_sweep
 
     sweep = load_sweep(name)
-    for sentence in toolboxes.hold(sweep.toolboxes if hold else (), cluster.source):
+    for sentence in install.hold(sweep.toolboxes if hold else (), cluster.source):
         click.echo(sentence, err=True)
     return sweep
 

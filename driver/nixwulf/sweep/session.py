@@ -26,7 +26,7 @@ from nixwulf.nodes.ssh import Connection, connections, each, open_all
 from nixwulf.nodes.transfer import put
 from nixwulf.ops.models.machines import sha256_on
 from nixwulf.ops.models.push import push, require_all
-from nixwulf.ops.recover.ladder import recover
+from nixwulf.ops.recover import recover
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.replicas import replicas

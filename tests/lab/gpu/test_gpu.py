@@ -12,8 +12,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import random_gguf
 from nixwulf.nodes.transfer import put
 from nixwulf.sweep import sanity
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.plan import load_sweep, parse_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan, parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 FAULTS = ("no-gpu", "vanished-gpu", "full-gpu", "silent", "wrong-gpu")

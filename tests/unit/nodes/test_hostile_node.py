@@ -13,7 +13,7 @@ from nixwulf.nodes.ssh import mismatch
 from nixwulf.ops.deploy.machine import gather_machines
 from nixwulf.ops.models.machines import on_node
 from nixwulf.ops.survey import machines
-from nixwulf.ops.survey.reach import WireEnd, try_pairs
+from nixwulf.ops.survey.wires import WireEnd, try_pairs
 
 NODE = Node("n1", "lab", "me@fw1")
 

@@ -14,7 +14,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.ops.deploy.plan import make_plan
-from nixwulf.ops.deploy.text import plan_text
+from nixwulf.ops.deploy.plan import plan_text
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 from nixwulf.report.predicted import band_of

@@ -30,7 +30,7 @@ OURS = {
     ("ops/models/get.py", "folder_here() / SIDE / 'get' / name"): "a digest",
     ("ops/models/store.py", "Path(top) / name"): "a file that was found there",
     ("results/store.py", "Path(parent, name)"): "a file that was found there",
-    ("ops/models/hub.py", "path.with_name(f'{path.name}.tag.')"): "the path went through inside()",
+    ("ops/models/get.py", "path.with_name(f'{path.name}.tag.')"): "the path went through inside()",
     ("ops/models/store.py", "self.side.with_name(f'.{self.side.name}.{os.getpid()}')"): (
         "the path went through join()"
     ),

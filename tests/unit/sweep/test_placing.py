@@ -14,9 +14,8 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.session import Models
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.plan import parse_sweep
 
 SLOW_S = 0.4
 

@@ -23,16 +23,29 @@ from nixwulf.perf.predict import QUANTILE_80, predict
 from nixwulf.perf.scenarios.candidates import Question
 from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.work import PARTS
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.plan import parse_sweep
-from nixwulf.tune import render
-from nixwulf.tune import options
-from nixwulf.tune.options import GOALS, Measurement, PredictedTime
+from nixwulf.sweep.plan import make_plan, parse_sweep
+from nixwulf.tune import options, render
 from nixwulf.tune.hardware_priors import widened
-from nixwulf.tune.options import Request, sweep_document
-from nixwulf.tune.search import Estimate, OptionModel, update
-from nixwulf.tune.search import Decision, Ranked, begin, best, contenders, decide, order
-from nixwulf.tune.options import read_subject
+from nixwulf.tune.options import (
+    GOALS,
+    Measurement,
+    PredictedTime,
+    Request,
+    read_subject,
+    sweep_document,
+)
+from nixwulf.tune.search import (
+    Decision,
+    Estimate,
+    OptionModel,
+    Ranked,
+    begin,
+    best,
+    contenders,
+    decide,
+    order,
+    update,
+)
 from record_factory import case, failed, ok
 
 SMALL = "/models/gpt-oss-20b.gguf"

@@ -18,13 +18,10 @@ from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.memory import TokenDemand, needs
 from nixwulf.plugins.runtime.replicas import of_one_server, replicas
 from nixwulf.results.identity import OVER_NODES, same
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.plan import parse_sweep
-from nixwulf.tune.options import GOALS
-from nixwulf.tune.options import Request
-from nixwulf.tune.search import begin
+from nixwulf.sweep.plan import make_plan, parse_sweep
+from nixwulf.tune.options import GOALS, Request, read_subject
 from nixwulf.tune.render import serve_commands, serving
-from nixwulf.tune.options import read_subject
+from nixwulf.tune.search import begin
 
 MODEL = "gpt-oss-20b"
 

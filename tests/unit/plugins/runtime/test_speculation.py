@@ -17,8 +17,7 @@ from nixwulf.plugins.runtime.logprobs import Position, compare
 from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import RunFailure
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.plan import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.references import LEAST_LIMIT
 
 # hand-made: counters before and after a pass (form: /metrics of vLLM 0.33 and of llama-server)

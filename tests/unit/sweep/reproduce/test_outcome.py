@@ -8,11 +8,10 @@ from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.store import read_folder
-from nixwulf.sweep.plan import make_plan, save_plan
+from nixwulf.sweep.plan import make_plan, parse_sweep, save_plan
 from nixwulf.sweep.reproduce import outcome
 from nixwulf.sweep.reproduce.conditions import sweep_of_run
 from nixwulf.sweep.reproduce.outcome import FASTER, INSIDE, MISSING, SLOWER, repeats
-from nixwulf.sweep.plan import parse_sweep
 from record_factory import failed, metric, ok, write_run
 
 SWEEP = {
