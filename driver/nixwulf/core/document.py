@@ -153,7 +153,6 @@ def say(
 
     Args:
         text: without control characters, unless it is a Text.
-        indent: columns.
         whole: also one line on a terminal, such as one with a link, or to copy.
     """
     line = text if isinstance(text, Text) else Text(clean(text), style=style)

@@ -174,9 +174,6 @@ def run(
 ) -> subprocess.CompletedProcess[Any]:
     """Run a program in a session of its own, all of which ends when the driver is interrupted.
 
-    Args:
-        timeout: seconds that it may take, None for any.
-
     Raises:
         KeyboardInterrupt: the driver was interrupted.
         subprocess.TimeoutExpired: it took longer.
@@ -255,12 +252,7 @@ class TooMuch(Exception):
 def communicate(
     process: subprocess.Popen[str], stdin: str | None, timeout_s: float
 ) -> tuple[str, str]:
-    """Give a child its input and wait for its end, as subprocess does; its stdout and stderr.
-
-    Args:
-        process: a child of text streams, all of them pipes where they are used.
-        stdin: what it reads, None where it has no pipe.
-        timeout_s: seconds that it may take.
+    """Give a child of text streams its input and wait for its end; its stdout and stderr.
 
     Raises:
         TooMuch: it printed more than MOST_CHARACTERS.

@@ -41,12 +41,7 @@ def format_significant(value: float) -> str:
 
 
 def format_interval(value: float, low: float, high: float) -> str:
-    """A predicted value with its interval: '~15.2 (12.4 to 18.6)'.
-
-    Args:
-        value: in any unit.
-        low: the lower end of the interval, in the same unit.
-    """
+    """A predicted value with its interval, all in one unit: '~15.2 (12.4 to 18.6)'."""
     texts = map(format_significant, (low, high))
     return f"~{format_significant(value)} ({' to '.join(texts)})"
 
@@ -133,12 +128,7 @@ def link_name(fabric: str, transport: str) -> str:
 
 
 def case_name(nodes: int, parallelism: str, link: str) -> str:
-    """How a case differs from the others of its setting: '2 nodes, tensor, lan', or 'one node'.
-
-    Args:
-        parallelism: such as 'tensor', empty for none.
-        link: the fabric and the transport, empty for none.
-    """
+    """How a case differs from the others of its setting: '2 nodes, tensor, lan', or 'one node'."""
     if nodes == 1:
         return "one node"
     return ", ".join(filter(None, (plural(nodes, "node"), parallelism, link)))
@@ -152,11 +142,7 @@ def unbroken(text: str) -> str:
 
 
 def slug(text: str, longest: int, also: str = "") -> str:
-    """Lower case letters, digits and what is also kept, with '-' for all else; perhaps empty.
-
-    Args:
-        longest: characters of the result at the most.
-    """
+    """At most `longest` lower case letters, digits and what is also kept; '-' for all else."""
     words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
     return words[:longest].strip(f"-{also}")
 

@@ -215,7 +215,6 @@ def fetch(
 
     Args:
         seconds: from connecting to the last byte; half of it to connect.
-        head: whether the status is all that is wanted.
 
     Raises:
         NoAnswer: there was none in time.

@@ -46,7 +46,6 @@ def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str 
 
     Args:
         ends: each node's ends, by the node at the other end; each address is in `subnet`.
-        prefix: length of the prefix of each cable's own subnet.
     """
     if prefix <= subnet.prefixlen:
         return f"link_prefix is {prefix}, and the subnet {subnet} has no room for one of those"
@@ -94,11 +93,7 @@ def _subnet(end: Attachment, prefix: int) -> ipaddress.IPv4Network:
 
 
 def cable_all(names: Sequence[str], subnet: ipaddress.IPv4Network, prefix: int) -> Ends | None:
-    """A cable between each two nodes, on interfaces cable-NODE; None where the subnet is too small.
-
-    Args:
-        subnet: what the cables' own subnets are taken from.
-    """
+    """A cable for each two nodes, on interfaces cable-NODE; None where the subnet is too small."""
     ends: dict[str, dict[str, Attachment]] = {name: {} for name in names}
     own_subnets = subnet.subnets(new_prefix=prefix) if prefix > subnet.prefixlen else iter(())
     for one, other in combinations(names, 2):

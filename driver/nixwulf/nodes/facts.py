@@ -81,13 +81,7 @@ class Clock:
 
     @classmethod
     def of(cls, theirs: float, before: float, after: float) -> Clock:
-        """The clock of a node whose time of day was read between two times of the driver's.
-
-        Args:
-            theirs: the node's time of day, seconds since 1970.
-            before: the driver's before it asked, in the same unit.
-            after: the driver's after the answer.
-        """
+        """The clock of a node, read between two times of the driver's; all are s since 1970."""
         return cls(theirs - after, theirs - before)
 
 
@@ -165,12 +159,7 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
 
 
 def busy_cpus(connections: Iterable[Connection], facts: Mapping[str, Facts]) -> dict[str, Facts]:
-    """The facts with how many CPUs of each node are busy now, over a tenth of a second.
-
-    Args:
-        connections: the nodes, on which the driver runs nothing now.
-        facts: of these nodes, by name.
-    """
+    """The facts with how many CPUs are busy over 0.1 s, in which the driver runs nothing there."""
     nodes = list(connections)
     found = dict(facts)
     for node, answer in zip(nodes, run_all(nodes, ["sh", "-c", _IDLE], timeout_s=30), strict=True):

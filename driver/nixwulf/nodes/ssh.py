@@ -138,15 +138,7 @@ class Connection:
     def run(
         self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Run a short command to its end.
-
-        Args:
-            stdin: its standard input, empty by default.
-            timeout_s: seconds that it may take.
-
-        Raises:
-            Unreachable: the node did not answer.
-        """
+        """Run a short command to its end; raises Unreachable where the node does not answer."""
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
@@ -183,11 +175,7 @@ class Connection:
         return mismatch(self.node, words) or " ".join(words.split())
 
     def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
-        """The output of a POSIX shell script.
-
-        Args:
-            *arguments: arrive as $1, $2, ...
-            timeout_s: seconds that it may take.
+        """The output of a POSIX shell script, which gets the arguments as $1, $2, ...
 
         Raises:
             Unreachable: the node did not answer.
@@ -400,13 +388,9 @@ def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Resu
 def run_all(
     nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:
-    """Run a command on nodes at the same time.
+    """Run a command on nodes at the same time, all within timeout_s.
 
-    Args:
-        timeout_s: seconds that all of them together may take.
-
-    Returns:
-        In the order of the nodes what each answered, or that it did not.
+    Each answer, or that there was none, in the order of the nodes.
     """
     deadline = time.monotonic() + timeout_s
 

@@ -54,10 +54,8 @@ def run_case(
     Args:
         run: the case on its nodes; its model's paths and its limit in time are set here.
         bring: brings the case's model to the nodes that read it, if the case has one.
-        repetition: of the case, from 1.
         references: texts of earlier runs, which this one is compared with.
         shaped_by: gives what shapes the fabric of a lab, None on machines.
-        observer: called with the name of each phase as it starts.
     """
     started = datetime.now(UTC)
     found = Findings()

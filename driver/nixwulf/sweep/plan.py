@@ -221,7 +221,6 @@ def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[s
 
     Args:
         only: a query that a case has to meet, empty for all.
-        waived: names of gates that may refuse without a case being skipped.
 
     Raises:
         InputError: for unknown names, or when no case is left.
@@ -329,10 +328,9 @@ def _commands(plan: Plan) -> list[str]:
 def plan_to_resume(
     folder: Path, named: Plan | None, *, allow_commands: bool = False, verb: str = "bench"
 ) -> Plan:
-    """The plan of a run's folder.
+    """The plan of a run's folder, which somebody else may have written.
 
     Args:
-        folder: of the run; somebody else may have written it.
         named: the plan that the command line gives, of the user's own files; None: it gives none.
         allow_commands: whether the plan may run commands on this machine that no such file has.
 
@@ -497,7 +495,6 @@ def impossible(
     """Why a cluster cannot run a point of a sweep, or None.
 
     Args:
-        point: its coordinates, parameters with their defaults.
         model: its model; None where the benchmark measures the machines themselves.
     """
     benchmark = benchmarks.find(point["benchmark"])

@@ -47,9 +47,6 @@ def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
     The repeat has the first half in its prompt, so that kernels for many tokens compute what those
     for one computed before: sums in another order, as other nodes have them. Where the engine
     cannot be given a beginning, all is repeated.
-
-    Args:
-        count: tokens of the answer.
     """
     answer = completer.complete(prompt, (), count) or ()
     if not all(position.top for position in answer):
@@ -70,9 +67,6 @@ class ReferenceFolder:
         """Keep a file for each engine, model, seed, count of nodes and what else decides a text.
 
         Back ends round otherwise, and a cache of fewer bits is another text altogether.
-
-        Args:
-            long_prompts: whether runs are judged on long prompts too.
         """
         self.path = folder
         self.long_prompts = long_prompts
@@ -87,11 +81,7 @@ class ReferenceFolder:
         return read_texts(path) if path.exists() else None
 
     def put(self, case: Case, nodes: int, references: References) -> None:
-        """Keep answers for later runs.
-
-        Args:
-            references: by the prompt's tokens.
-        """
+        """Keep answers, by the tokens of their prompt, for later runs."""
         write_texts(self._path(case, nodes), references)
 
     def _path(self, case: Case, nodes: int) -> Path:
@@ -211,11 +201,7 @@ class Judged:
 
 
 def limit_of(floor: float) -> float:
-    """The mean divergence up to which a text is right, nats.
-
-    Args:
-        floor: that of the engine's own repeat.
-    """
+    """The mean divergence up to which a text is right, nats, by that of the engine's own repeat."""
     return min(MOST_LIMIT, max(LEAST_LIMIT, FACTOR * floor))
 
 
@@ -242,13 +228,7 @@ def judge(
 def document(
     judged: Sequence[Judged], shown: Judged, words: str, left_out: dict[int, str]
 ) -> dict[str, Any]:
-    """As in a record: the prompt that decided, and numbers of all.
-
-    Args:
-        judged: each prompt's text.
-        shown: the one of them whose tokens are kept.
-        left_out: why other prompts were not judged, by their tokens.
-    """
+    """As in a record: tokens of the prompt that decided, numbers of all, why others are absent."""
     found = shown.comparison
     place = found.first_difference
     numbers = [one.document() for one in judged if one.by_probabilities]

@@ -56,9 +56,6 @@ def cpu_reference(
 
     It is asked once a sweep, and where the hash of the model's file is known once a user: the same
     build with the same file gives the same text. What failed is not tried again in that sweep.
-
-    Args:
-        folder: of the sweep's references.
     """
     own = engine.on_cpu(run)
     if own is None or isinstance(own, str):
@@ -124,12 +121,7 @@ def check_text(
     found: Findings,
     folder: ReferenceFolder,
 ) -> None:
-    """Compare texts with those of the fewest nodes that have room: sanity before speed.
-
-    Args:
-        found: gets the comparison, and the failure where they differ.
-        folder: references of earlier runs, to which new ones are added.
-    """
+    """Compare texts with those of the fewest nodes that have room: sanity before speed."""
     fits: Sequence[int] = (SHORT,)
     if folder.long_prompts:
         fits = (SHORT, *LONG) if engine.elsewhere else fitting(run, model)

@@ -58,9 +58,6 @@ class Models:
 
         What is made, copied or hashed meanwhile has limits of its own, and moves that of the run.
 
-        Args:
-            nodes: all of the session, any of which may have the model.
-
         Raises:
             NixwulfError: it cannot be made or brought there, or a node did not answer.
         """
@@ -164,11 +161,7 @@ class Session:
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
-    """Where the record of a run is kept.
-
-    Args:
-        repetition: of the case, from 0.
-    """
+    """Where the record of a run is kept; repetitions are from 0."""
     return folder / "records" / f"{case.run_name(repetition)}.json"
 
 
@@ -202,9 +195,7 @@ def run_plan(
     """Run what has no record yet, and save a record of each run.
 
     Args:
-        folder: where records go, and where those of earlier runs are.
         beside: is called while the nodes are brought up: nothing may run beside what is measured.
-        fetch: whether models that nodes lack are pushed there.
 
     Returns:
         Once a record was saved, what ended the sweep early: a full disk, a lab that did not end, or

@@ -59,8 +59,6 @@ def read_subject(
     Args:
         text: a path on the nodes, a name on Hugging Face, or 'random'.
         facts_of: where its facts are; empty: in the file if this machine has it, else by its name.
-        quant: quantization where the name does not give it; may be empty.
-        size_gib: of all its files, GiB; 0: unknown.
         tokenizer: path on the head of a model that has it in another file; else empty.
 
     Raises:
@@ -124,11 +122,7 @@ def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> ModelDescri
 
 
 def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
-    """The engines to choose from: those asked for, else all that read the model.
-
-    Args:
-        asked: names of engines; empty: all.
-        is_lab: whether only those of this machine count.
+    """The engines that read the model: those asked for, else all, or those of this machine.
 
     Raises:
         InputError: for an engine that does not read the model.
@@ -210,10 +204,6 @@ def predicted_time(
     Of throughput: a token that is generated costs its step, and its share of the prompts
     (nixwulf.perf.predict.total). The time to the first token is of requests that come together to
     a server, which reads their prompts one after the other: that of the middle one.
-
-    Args:
-        n_prompt: tokens of a prompt.
-        n_gen: tokens generated after it.
     """
     decode, prompt = forecast.decode, forecast.prompt
     deviation = log(decode.high / decode.value) / QUANTILE_80
@@ -235,11 +225,7 @@ def predicted_time(
 
 
 def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
-    """The benchmark that measures an engine for a goal.
-
-    Args:
-        alone: whether it is the only engine; numbers of several come from one benchmark.
-    """
+    """The benchmark that measures an engine for a goal; one for all engines unless it is alone."""
     if goal.loaded or (goal.metric == "decode" and not alone):
         return SERVE
     return engines.find(engine).native_benchmark or SERVE
@@ -314,11 +300,7 @@ class Option:
 def question(
     request: Request, engine: str, links: Mapping[str, Mapping[str, float]] | None = None
 ) -> Question:
-    """The request as the performance model takes it.
-
-    Args:
-        links: by fabric, rtt_us and bandwidth_gbps as measured; None: those of a lab.
-    """
+    """The request as the performance model takes it; links measured, by fabric, or else of a lab."""
     return Question(
         request.cluster,
         request.subject.model,
@@ -371,13 +353,7 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
 def sweep_document(
     request: Request, cases: Sequence[Case], name: str, wall_s: float
 ) -> dict[str, Any]:
-    """A sweep of some cases, as its YAML has it.
-
-    Args:
-        request: gives the model, the samples and the goal.
-        cases: those of strategies, at least one.
-        wall_s: limit of a run, seconds.
-    """
+    """A sweep of some cases, at least one, as its YAML has it; wall_s limits a run."""
     first, *others = map(_block, cases)
     subject = request.subject
     return {

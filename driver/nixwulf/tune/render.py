@@ -150,9 +150,6 @@ def behind_one_url(ports: Sequence[int], front: int) -> tuple[str, str]:
 
     least_conn (https://nginx.org/en/docs/http/ngx_http_upstream_module.html) is what was measured;
     without proxy_buffering a token comes when it is made.
-
-    Args:
-        ports: of the servers, on this machine's loopback.
     """
     servers = " ".join(f"server 127.0.0.1:{port};" for port in ports)
     folders = " ".join(f"{name}_temp_path tmp;" for name in _PATHS)
@@ -183,12 +180,7 @@ def heading(state: SearchState) -> str:
 
 
 def print_ranking(console: Console, state: SearchState, budget_s: float) -> None:
-    """Print the ranking before anything is measured, what was left out, and the order of measuring.
-
-    Args:
-        state: the search at its beginning.
-        budget_s: time to measure in, seconds.
-    """
+    """Print the ranking before anything is measured, what was left out, and the order of runs."""
     ranked = state.ranked()
     queue = order(ranked)
     say(console, heading(state))
@@ -281,12 +273,7 @@ def print_result(
     cluster: str,
     sweep: Path,
 ) -> None:
-    """Print the final ranking, the best strategy, and how to serve it and measure it again.
-
-    Args:
-        cluster: as the command line named it.
-        sweep: the sweep file of the best strategy.
-    """
+    """Print the final ranking, the best strategy, and how to serve it and measure it again."""
     ranked = state.ranked()
     estimates = state.estimates()
     top = best(ranked)

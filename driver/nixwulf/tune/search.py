@@ -67,10 +67,8 @@ def seconds(
     """The estimated duration of one run, in seconds.
 
     Args:
-        is_lab: whether the nodes are those of the lab, which start sooner.
         moved_bytes_a_second: bandwidth of the fabric; unused where moved_share is 0.
         moved_share: share of the weights that cross the fabric, as llama.cpp's do, 0 to 1.
-        decode: tokens a second of one sequence.
         prompt: tokens of a prompt read a second; None where it is not predicted.
         sequence: tokens of the prompt and of the answer.
         passes: repetitions of the sequence, the one that warms up included.
@@ -102,11 +100,7 @@ class Prior:
 def prior_of(
     request: Request, option: Option, links: Mapping[str, Mapping[str, float]]
 ) -> Prior | None:
-    """The prior of a strategy; None where it cannot be predicted.
-
-    Args:
-        links: by fabric, rtt_us and bandwidth_gbps as measured.
-    """
+    """The prior of a strategy, of links by fabric; None where it cannot be predicted."""
     asked = question(request, option.engine, links)
     found = forecast(asked, option.candidate, assumed(request.cluster))
     beside = option.candidate.parallelism == REPLICAS
@@ -435,11 +429,7 @@ class SearchState:
         return found
 
     def add(self, n: int, record: Record, took: float) -> None:
-        """Take the record of a strategy: it updates the strategy, its fabric and the others.
-
-        Args:
-            took: duration of the run, seconds.
-        """
+        """Take a record of `took` seconds: it updates its strategy, its fabric and the others."""
         self.records[n], self.took[n] = record, took
         found = measurement_of(self.request.goal, record) if record["outcome"] == "ok" else None
         if found is None:

@@ -52,11 +52,7 @@ def find_sshd() -> Path:
 
 
 def write_all(state: StateFolder, definition: Definition, path: Sequence[Path]) -> None:
-    """Write every generated file of a lab.
-
-    Args:
-        path: folders to put first on the nodes' PATH.
-    """
+    """Write every generated file of a lab; folders of `path` come first on the nodes' PATH."""
     names = [node.name for node in definition.cluster.nodes]
     addresses = management_addresses(definition.cluster, definition.subnet)
     user_key = state.folder / "id_ed25519"
@@ -223,12 +219,10 @@ def unshare(namespaces: Namespace) -> None:
 
 
 def mount(source: str, target: Path, kind: str, flags: Mount, options: str = "") -> None:
-    """Mount a file system, or bind a folder or file.
+    """Mount a file system, or bind a folder or file; flags of mount(2), options as in mount(8).
 
     Args:
         kind: of the file system, empty to bind.
-        flags: of mount(2).
-        options: of the file system, as in mount(8).
 
     Raises:
         OSError: with the target's name.
@@ -284,11 +278,7 @@ class Spawned:
 
 
 def spawn(state: StateFolder, definition: Definition, number: int) -> Spawned:
-    """Make a node in new namespaces; it waits for its links.
-
-    Args:
-        number: of the node, from 1.
-    """
+    """Make a node, its number from 1, in new namespaces; it waits for its links."""
     ours, theirs = socket.socketpair()
     intermediate = os.fork()
     if intermediate == 0:

@@ -135,10 +135,7 @@ def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
 
 
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:
-    """The systems of configurations; nothing is built.
-
-    Returns:
-        A system for each attribute.
+    """The system of each attribute; nothing is built.
 
     Raises:
         InputError: the flake does not evaluate, or has no such configuration.
@@ -260,9 +257,6 @@ class Prebuilt:
 
 def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebuilt:
     """Read what 'nix build .#deployments.CLUSTER' made.
-
-    Args:
-        nodes: those that it has to have, with all of their store paths on this machine.
 
     Raises:
         InputError: it is of another cluster, or lacks a node or a path.

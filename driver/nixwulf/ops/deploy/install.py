@@ -131,11 +131,7 @@ def install(
 ) -> dict[str, str | None]:
     """Install nodes in parallel; what was started is ended before this returns, whatever happens.
 
-    Args:
-        connections: to them, by name.
-        folder: where each node's log goes.
-        report: called with a node's name and each step there.
-        limit_s: seconds that all may take together.
+    Each node's log goes to the folder; limit_s is of all together.
 
     Returns:
         By name why a node was not installed, None for those that were.
@@ -450,7 +446,6 @@ def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[
 
     Args:
         seconds: after which a node goes back that was not reached again.
-        report: called with a node's name and what happens there.
     """
     # Interrupted: nobody comes back to the nodes, and so they go back.
     return each(

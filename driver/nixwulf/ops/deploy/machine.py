@@ -1,6 +1,7 @@
 """What a machine is that may be imaged: read in one round trip from any Linux, or from macOS.
 
-Also whether an installed node answers under its name, runs the flake's system and is on its fabrics.
+Also whether an installed node answers under its name, runs the system of the flake and is on its
+fabrics.
 """
 
 from __future__ import annotations
@@ -281,7 +282,6 @@ def verify(
     """Verify nodes in parallel over new connections.
 
     Args:
-        expected_paths: by node the store path of its system, where it is known.
         wait_s: seconds that a node that restarts may take until it answers as itself.
     """
     fresh = [connection.fresh() for connection in connections]
@@ -317,11 +317,7 @@ def _look(
 
 
 def machine_problems(node: Node, machine: Machine, expected_path: str | None) -> list[str]:
-    """What is wrong with the machine that answers; a wrong one is not asked for more.
-
-    Args:
-        expected_path: the store path of the node's system, where it is known.
-    """
+    """What is wrong with the machine that answers; a wrong one is not asked for more."""
     name = node.name
     if machine.installer:
         return [

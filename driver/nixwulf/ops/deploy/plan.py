@@ -100,15 +100,11 @@ def make_plan(
     """Plan for chosen nodes; nothing is done, and no node is asked.
 
     Args:
-        flake: the reference of the flake that has their configurations.
         platforms: the facts of their platforms by name, each with [install].
         machines: by node what answered, or why nothing did.
         expected: by node the host name that its machine may have besides the node's.
         expected_cluster: the cluster whose systems they may run besides their own.
         layouts: by attribute what each configuration would do, None when the flake was not asked.
-        prebuilt: systems that are installed in place of the flake's.
-        local_machine: boot id and host name of the machine that runs this command.
-        extra_files: a folder that is copied to the root of each system.
     """
     planned = []
     for node in nodes:
@@ -153,12 +149,7 @@ def install_of(platform: dict[str, Any]) -> dict[str, Any]:
 
 
 def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, Any]) -> list[str]:
-    """How somebody brings a node into its installer by an image, a step a line.
-
-    Args:
-        flake: the reference of the flake that has the image.
-        platform: the facts of its platform, whose [install] names the kind of image.
-    """
+    """How somebody brings a node into its installer by an image, a step a line."""
     kind = platform["install"].get("image", "")
     file, medium = {
         "iso": ("iso/", "a USB stick"),

@@ -33,15 +33,11 @@ def refusals(
     expected: str | None,
     expected_cluster: str | None = None,
 ) -> list[str]:
-    """Every reason why a machine is not imaged as a node.
+    """Sentences of why a machine is not imaged as a node, each of which ends with what to do.
 
     Args:
-        platform: the facts of the node's platform, with [install].
         expected: the host name that it may have besides the node's own.
         expected_cluster: the cluster whose system it may run besides the node's own.
-
-    Returns:
-        Sentences, each of which ends with what to do.
     """
     found = [*_identity(node, cluster, platform, machine), *in_use(node, machine)]
     found += other_cluster(node, cluster, machine, expected_cluster)

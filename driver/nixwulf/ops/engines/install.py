@@ -83,9 +83,6 @@ def parse(text: str) -> BuildState:
 def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> list[NodeKind]:
     """The kinds of nodes; a build that is there serves, where a new one would offer no more.
 
-    Args:
-        states: by node.
-
     Raises:
         GateError: no node of a kind can build it, or the one that would has no room.
     """
@@ -150,9 +147,6 @@ _HOSTS = {"docker.io": "registry-1.docker.io"}
 def hold(names: Iterable[str], cluster: str) -> Iterator[str]:
     """Hold the tags among toolboxes that have no digest yet; a sentence for each that is new.
 
-    Args:
-        cluster: the cluster file, beside which they are kept.
-
     Raises:
         NixwulfError: a registry does not say the digest, or the file cannot be written.
     """
@@ -168,9 +162,6 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
     """Compare the digest that a tag is held to with that of today; what changed, or None.
 
     A registry that does not answer, or has the tag no more, changes nothing.
-
-    Args:
-        accept: whether another digest is kept.
 
     Raises:
         GateError: the tag has another digest, which is not accepted.
@@ -244,7 +235,6 @@ def pull(
     """Bring an image to nodes; of each node the programs of engines that are inside.
 
     Args:
-        image: by its digest.
         observer: called with a node's name, the step and 0.
 
     Raises:

@@ -52,7 +52,6 @@ def push(
     """Bring a model to nodes that lack it, or whose copy is incomplete or damaged.
 
     Args:
-        cluster: gives the folder of models on the nodes, and the fabrics.
         connections: open ones, of the nodes named and others that may have the model.
         fabric: the one to cross; None: the fastest that all who take part share.
         observer: called with a node's name, and how many bytes it has of how many.

@@ -123,42 +123,17 @@ Report = Callable[[str, str], None]
 
 
 def reboot(nodes: Sequence[Connection], deadline_s: float, report: Report) -> dict[str, str]:
-    """Reboot nodes and wait until each answers from another boot.
-
-    Args:
-        deadline_s: seconds that each may take.
-        report: called with a node's name and what happens there.
-
-    Returns:
-        Why not, by node; empty when all have.
-    """
+    """Reboot nodes, each within deadline_s to an answer from another boot; failures by node."""
     return _down(nodes, "reboot", deadline_s, report)
 
 
 def shut_down(nodes: Sequence[Connection], deadline_s: float, report: Report) -> dict[str, str]:
-    """Shut nodes down and wait until none answers.
-
-    Args:
-        deadline_s: seconds that each may take.
-        report: called with a node's name and what happens there.
-
-    Returns:
-        Why not, by node; empty when all have.
-    """
+    """Shut nodes down and wait until none answers, each for deadline_s; failures by node."""
     return _down(nodes, "poweroff", deadline_s, report)
 
 
 def await_boot(node: Connection, before: str, until: float) -> bool:
-    """Wait until a node answers from another boot.
-
-    Args:
-        node: the node, over connections that are made anew.
-        before: the identity of the boot that it is in, or was in.
-        until: the monotonic time, in seconds, at which to give up.
-
-    Returns:
-        Whether it answers from another boot.
-    """
+    """Whether a node, asked anew, answers from another boot until a monotonic time, seconds."""
     while time.monotonic() < until:
         found = state(node)
         if found.error is None and found.boot != before:
@@ -168,13 +143,7 @@ def await_boot(node: Connection, before: str, until: float) -> bool:
 
 
 def await_answer(node: Connection, limit_s: float, report: Report) -> None:
-    """Wait until a node that may be booting answers, or refuses.
-
-    Args:
-        node: the node, over connections that are made anew.
-        limit_s: how long to wait, in seconds.
-        report: called once with the node's name and what is waited for, if it is.
-    """
+    """Wait, for limit_s, until a node that may be booting answers a new connection or refuses."""
     until = time.monotonic() + limit_s
     waited = False
     while (found := state(node)).may_be_booting and time.monotonic() < until:
@@ -251,17 +220,14 @@ def recover(
     deadline_s: float = 600.0,
     steps: Sequence[str] = STEPS,
 ) -> list[Recovered]:
-    """Take each group of nodes up the ladder; groups do not wait for each other.
+    """Take each group of nodes that go down together up the ladder: a result for each group.
+
+    Groups do not wait for each other.
 
     Args:
-        connections: to all nodes of the cluster, by name.
         names: nodes to recover; those that go down with them are recovered too.
-        report: called with a node's name and what happens there.
         deadline_s: seconds that each boot may take: of a node that is silent at first, of a reboot
             and of switching the power.
-
-    Returns:
-        A result for each group of nodes that go down together.
 
     Raises:
         InputError: a power switch that its kind cannot be.

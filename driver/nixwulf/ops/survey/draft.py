@@ -168,10 +168,6 @@ def differences(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) -
     """A sentence for each value of a file that the machines contradict; empty when all agree.
 
     Interfaces, addresses and MTUs of the interfaces are the gates', which say how to mend them.
-
-    Args:
-        cluster: the file's.
-        machines: what its nodes reported, in their order.
     """
     sentences = list(_of_machines(cluster, machines, real))
     there = _wires(real)
@@ -239,12 +235,7 @@ def inquire(
     connections: Mapping[str, Connection],
     on_step: Callable[[str], None],
 ) -> Draft:
-    """Find the wires between machines that have answered, and draft their cluster file.
-
-    Args:
-        machines: what they reported, with the names that the file gives them.
-        connections: to each, by that name.
-    """
+    """Find the wires between machines that have answered, and draft their cluster file."""
 
     def tried(pairs: Sequence[Pair]) -> Reach:
         if not pairs:

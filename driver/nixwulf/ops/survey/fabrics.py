@@ -145,7 +145,6 @@ def _network(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str]
     """A fabric of one wire.
 
     Args:
-        ports: the wires of its physical ports, which share their speed.
         group: the cables that hang together with it, its own among them.
     """
     devices = _devices(wire)

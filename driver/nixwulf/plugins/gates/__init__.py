@@ -241,10 +241,6 @@ def examine(
 
     Commands are run only where the facts alone refuse nothing that is not waived: a node without
     an address has no path to probe.
-
-    Args:
-        connections: to the nodes, by name.
-        gates: those to judge; None: all.
     """
     chosen = list(all_gates().values() if gates is None else gates)
     commands = {

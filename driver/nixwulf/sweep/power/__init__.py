@@ -67,15 +67,7 @@ class MeterPoints:
 def efficiency(
     nodes: Mapping[str, NodeSamples], meters: Sequence[MeterPoints], metrics: Sequence[Metric]
 ) -> list[dict[str, Any]]:
-    """Each metric that is a speed, over the watts of each source that all machines have.
-
-    Args:
-        nodes: samples by the node's name.
-        meters: of the sockets that the nodes are plugged into.
-
-    Returns:
-        An entry for each metric and source, with the metric's index.
-    """
+    """Each metric that is a speed over the watts of each source that all machines have."""
     per_node = [node.joules() for node in nodes.values() if not node.twin]
     sources = {
         source: [joules[source] for joules in per_node]
@@ -174,8 +166,6 @@ def document(
     """The `power` of a record.
 
     Args:
-        nodes: samples by the node's name.
-        meters: of the sockets that the nodes are plugged into.
         window: begin and end of the measurement, monotonic seconds; None when there was none.
         idle: watts by node (or meter) and source, of nodes that do nothing.
     """

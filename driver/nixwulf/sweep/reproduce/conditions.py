@@ -160,7 +160,6 @@ def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
     """The sweep that repeats a published record on a cluster.
 
     Args:
-        cluster: where it is to run; it has the record's platforms.
         model: path on the nodes or name on Hugging Face; empty: a file named as the record has it.
 
     Raises:
@@ -297,11 +296,7 @@ def _expected(record: Record, metric: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sweep_of_run(folder: RunFolder, tolerance: float = TOLERANCE) -> Sweep:
-    """The sweep of an earlier run, which expects what that run measured; raises InputError.
-
-    Args:
-        tolerance: share by which a repeat may be off.
-    """
+    """The sweep of an earlier run, expected within a share of it; raises InputError."""
     if folder.plan is None:
         raise InputError(f"{str(folder.path)!r} has no plan.json; name a folder of a run.")
     expect: dict[tuple[str, str, str], dict[str, Any]] = {}

@@ -175,7 +175,6 @@ def causes(
 
     Args:
         model: as the sweep names it, with its sha256 where that is known.
-        source: the cluster's file, for the commands.
         costless: what the speed of the case does not depend on: sentences of diagnostics, and of
             the link 'rate' and 'trips'.
     """
