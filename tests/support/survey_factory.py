@@ -13,11 +13,17 @@ from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, Node, parse_cluster
 from nixwulf.nodes.interfaces import Hardware, Interface
 from nixwulf.ops.deploy.machine import Machine
-from nixwulf.ops.survey.draft import Draft, draft
+from nixwulf.ops.survey.draft import Draft, draft, render
 from nixwulf.ops.survey.machines import Surveyed
-from nixwulf.ops.survey.wires import Pair, Reach, groups, pairs_between, pairs_to_try
-from nixwulf.ops.survey.draft import render
-from nixwulf.ops.survey.wires import candidates, wires
+from nixwulf.ops.survey.wires import (
+    Pair,
+    Reach,
+    candidates,
+    groups,
+    pairs_between,
+    pairs_to_try,
+    wires,
+)
 
 _MACS = itertools.count(1)
 

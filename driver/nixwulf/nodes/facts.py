@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
@@ -19,23 +20,7 @@ from nixwulf.nodes import macos
 from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
-# Of this login's control group and those above it, quota and period in microseconds; the first case
-# is version 2, the second version 1.
-_QUOTAS = """
-while IFS=: read -r _ kinds place; do
-  case $kinds in
-    '') root=/sys/fs/cgroup ;;
-    cpu | cpu,*) root=/sys/fs/cgroup/cpu ;;
-    *) continue ;;
-  esac
-  while :; do
-    { read -r quota period <"$root$place/cpu.max" && echo "quota:$quota $period"; } 2>/dev/null
-    { read -r quota <"$root$place/cpu.cfs_quota_us" &&
-      read -r period <"$root$place/cpu.cfs_period_us" && echo "quota:$quota $period"; } 2>/dev/null
-    case $place in */?*) place=${place%/*} ;; *) break ;; esac
-  done
-done </proc/self/cgroup
-"""
+_QUOTAS = (resources.files("nixwulf") / "nodes" / "quotas.sh").read_text("utf-8")
 
 # $@ are the programs to look for, first where 'nixwulf engines install' puts them; what comes
 # before grep is built into the shell, because a process more a node is a tenth of the time. Only

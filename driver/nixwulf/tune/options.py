@@ -300,7 +300,7 @@ class Option:
 def question(
     request: Request, engine: str, links: Mapping[str, Mapping[str, float]] | None = None
 ) -> Question:
-    """The request as the performance model takes it; links measured, by fabric, or else of a lab."""
+    """The request as the performance model takes it; links as measured, or else those of a lab."""
     return Question(
         request.cluster,
         request.subject.model,
