@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @machines
 @only_nodes
-@click.option(
-    "--phase",
-    type=click.Choice(["install", "verify"]),
-    help="Only this phase.",
-)
+@click.option("--phase", type=click.Choice(["install", "verify"]), help="Only this phase.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
 @json_format("Of a dry run's plan.")
 @flake_option

@@ -66,10 +66,7 @@ def get(source: str, only: str | None, revision: str | None, sha256: str | None)
     found = get_model(source, only, revision, sha256, lambda words: click.echo(words, err=True))
     origin = f", {found['origin']}" if found.get("origin") else ""
     click.echo(f"{found['name']}: {_size(found['bytes'])}, sha256 {found['sha256']}{origin}")
-    click.echo(
-        f"Push it by 'nixwulf models push {found['name']} --cluster FILE'.",
-        err=True,
-    )
+    click.echo(f"Push it by 'nixwulf models push {found['name']} --cluster FILE'.", err=True)
 
 
 @models.command()

@@ -98,11 +98,7 @@ def reboot(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def shutdown(
-    ctx: click.Context,
-    cluster: str | None,
-    chosen: tuple[str, ...],
-    timeout_s: float,
-    yes: bool,
+    ctx: click.Context, cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes: bool
 ) -> None:
     """Shut nodes down at the same moment; somebody has to turn them on again.
 

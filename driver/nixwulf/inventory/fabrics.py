@@ -154,12 +154,7 @@ MAC_RDMA_KINDS = frozenset(name for name, kind in KINDS.items() if kind.rdma and
 
 
 def kind_of(medium: str, *, rdma: bool, macos: bool) -> str:
-    """The name of the kind that a wire is of.
-
-    Args:
-        rdma: whether its ends have RDMA devices.
-        macos: whether they are Macs'; of a wire without RDMA it makes no difference.
-    """
+    """The name of the kind that a wire is of; of one without RDMA it is no matter whether of Macs."""
     crossed = (medium, rdma or medium == "infiniband")
     found = [kind for kind in KINDS.values() if (kind.medium, kind.rdma) == crossed]
     return max(found, key=lambda kind: kind.macos == macos).name

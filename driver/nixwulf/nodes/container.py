@@ -116,10 +116,8 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
 
 
 def resolve(name: str, source: str, cluster: str) -> str:
-    """The image of a toolbox, by its digest.
-
-    Args:
-        name: of the lock file that is shipped, IMAGE:TAG or IMAGE@sha256:DIGEST.
+    """The image, by its digest, of the name of a lock file that is shipped, IMAGE:TAG or
+    IMAGE@DIGEST.
 
     Raises:
         InputError: it is unknown, or a tag that is held to no digest yet.

@@ -217,10 +217,7 @@ class Plan:
 
 
 def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[str] = ()) -> Plan:
-    """Expand a sweep on a cluster.
-
-    Args:
-        only: a query that a case has to meet, empty for all.
+    """Expand a sweep on a cluster; `only` is a query that a case has to meet, empty for all.
 
     Raises:
         InputError: for unknown names, or when no case is left.
@@ -492,10 +489,8 @@ def _excluded(point: dict[str, Any], excluded: Iterable[dict[str, Any]]) -> str 
 def impossible(
     point: Mapping[str, Any], placement: Placement, cluster: Cluster, model: Model | None
 ) -> str | None:
-    """Why a cluster cannot run a point of a sweep, or None.
-
-    Args:
-        model: its model; None where the benchmark measures the machines themselves.
+    """Why a cluster cannot run a point of a sweep, or None; a model of None: machines are
+    measured.
     """
     benchmark = benchmarks.find(point["benchmark"])
     if problem := placement.problem(cluster):

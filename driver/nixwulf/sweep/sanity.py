@@ -24,18 +24,24 @@ from nixwulf.plugins.runtime import memory, speculation
 from nixwulf.plugins.runtime.openai import GREEDY
 from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.run import Run, RunFailure
-from nixwulf.sweep.prompts import LONG, SHORT, Prompts, allowed_s, answer_tokens, fitting, room
 from nixwulf.sweep.recording import Findings
 from nixwulf.sweep.references import (
     CPU_LIMIT,
+    LONG,
+    SHORT,
     Judged,
+    Prompts,
     Reference,
     ReferenceFolder,
     References,
+    allowed_s,
+    answer_tokens,
     document,
+    fitting,
     judge,
     read_texts,
     reference_of,
+    room,
     text_parameters,
     why_parted,
     why_wrong,
@@ -115,11 +121,7 @@ _FEW = 2
 
 
 def check_text(
-    engine: Engine,
-    run: Run,
-    model: PlacedModel | None,
-    found: Findings,
-    folder: ReferenceFolder,
+    engine: Engine, run: Run, model: PlacedModel | None, found: Findings, folder: ReferenceFolder
 ) -> None:
     """Compare texts with those of the fewest nodes that have room: sanity before speed."""
     fits: Sequence[int] = (SHORT,)

@@ -158,10 +158,7 @@ def behind_one_url(ports: Sequence[int], front: int) -> tuple[str, str]:
         f"upstream replicas {{ least_conn; {servers} }} server {{ listen 127.0.0.1:{front}; "
         "location / { proxy_pass http://replicas; proxy_buffering off; proxy_read_timeout 1h; } } }"
     )
-    return (
-        f"echo {shlex.quote(text)} > {_PROXY}",
-        f'nginx -p "$PWD" -e stderr -c "$PWD/{_PROXY}"',
-    )
+    return (f"echo {shlex.quote(text)} > {_PROXY}", f'nginx -p "$PWD" -e stderr -c "$PWD/{_PROXY}"')
 
 
 _MINUTE = 60.0

@@ -31,7 +31,6 @@ from nixwulf.plugins.runtime.replicas import slots_of
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
-from nixwulf.tune.hardware_priors import assumed, assumption_sentences, widened
 from nixwulf.tune.options import (
     REQUESTS_A_SLOT,
     SERVE,
@@ -39,10 +38,13 @@ from nixwulf.tune.options import (
     Option,
     PredictedTime,
     Request,
+    assumed,
+    assumption_sentences,
     measurement_of,
     options,
     predicted_time,
     question,
+    widened,
 )
 
 _START_S = 15.0  # chosen; facts, gates, and the link before a run and after it
@@ -144,10 +146,7 @@ def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float
         return 0.0
     known = links.get(fabric.name, {}) if transport == "tcp" else {}
     facts = fabric_facts(
-        fabric.kind,
-        transport,
-        fabric.speed_gbps,
-        bandwidth_gbps=known.get("bandwidth_gbps"),
+        fabric.kind, transport, fabric.speed_gbps, bandwidth_gbps=known.get("bandwidth_gbps")
     )
     return facts.bandwidth_gbps * 1e9 / 8
 

@@ -25,7 +25,7 @@ from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.work import PARTS
 from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.tune import options, render
-from nixwulf.tune.hardware_priors import widened
+from nixwulf.tune.options import widened
 from nixwulf.tune.options import (
     GOALS,
     Measurement,
@@ -271,9 +271,7 @@ def test_a_measured_pipeline_moves_pipelines_more_than_tensors():
 def test_of_a_machine_whose_compute_nobody_knows_only_what_computes_is_in_doubt(monkeypatch):
     known = dict.fromkeys(PARTS, 0.05)
     assert widened(known, ["framework-desktop"])[0] == known
-    monkeypatch.setattr(
-        "nixwulf.tune.hardware_priors.lacks", lambda _, key: key == "compute_tflops"
-    )
+    monkeypatch.setattr("nixwulf.tune.options.lacks", lambda _, key: key == "compute_tflops")
     doubts = {part for part, one in widened(known, ["framework-desktop"])[0].items() if one > 0.05}
     assert doubts == {"compute", "attention"}
 

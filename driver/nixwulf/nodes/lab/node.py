@@ -219,10 +219,7 @@ def unshare(namespaces: Namespace) -> None:
 
 
 def mount(source: str, target: Path, kind: str, flags: Mount, options: str = "") -> None:
-    """Mount a file system, or bind a folder or file; flags of mount(2), options as in mount(8).
-
-    Args:
-        kind: of the file system, empty to bind.
+    """Mount a file system, or bind where kind is empty; flags of mount(2), options as in mount(8).
 
     Raises:
         OSError: with the target's name.
@@ -385,12 +382,7 @@ def _start_sshd(sshd: str) -> None:
     argv = [sshd, "-f", str(NODE_FOLDER / "sshd_config")]
     run([[*argv, "-t"]])  # a configuration that it refuses shows here, not as silence
     with (NODE_FOLDER / "sshd.log").open("w") as log:
-        subprocess.Popen(
-            [*argv, "-D", "-e"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+        subprocess.Popen([*argv, "-D", "-e"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def _reap_forever() -> NoReturn:

@@ -185,11 +185,7 @@ def _is_system(value: Any) -> bool:
 
 
 def _evaluate(
-    flake: str,
-    output: str,
-    attributes: Sequence[str],
-    function: str,
-    fits: Callable[[Any], bool],
+    flake: str, output: str, attributes: Sequence[str], function: str, fits: Callable[[Any], bool]
 ) -> Mapping[str, Any]:
     if not attributes:
         return {}

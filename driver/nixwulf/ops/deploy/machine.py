@@ -279,11 +279,7 @@ def verify(
     expected_paths: Mapping[str, str],
     wait_s: float,
 ) -> list[Verified]:
-    """Verify nodes in parallel over new connections.
-
-    Args:
-        wait_s: seconds that a node that restarts may take until it answers as itself.
-    """
+    """Verify nodes over new connections; one that restarts may take wait_s until it answers."""
     fresh = [connection.fresh() for connection in connections]
     deadline = time.monotonic() + wait_s
     machines = _wait(fresh, deadline)

@@ -175,11 +175,7 @@ def darwin_steps(flake: str, node: Node, name: str) -> list[str]:
 
 
 def _node_plan(
-    cluster: Cluster,
-    flake: str,
-    node: Node,
-    platform: dict[str, Any],
-    found: Machine | str,
+    cluster: Cluster, flake: str, node: Node, platform: dict[str, Any], found: Machine | str
 ) -> NodePlan:
     install, name = platform["install"], attribute(cluster, node)
     method = install["method"]

@@ -383,11 +383,7 @@ def _version(node: Connection, engine: Engine, programs: Mapping[str, str]) -> s
 
 
 def _build(
-    node: Connection,
-    engine: Engine,
-    recipe: NodeBuild,
-    kind: NodeKind,
-    observer: Observer,
+    node: Connection, engine: Engine, recipe: NodeBuild, kind: NodeKind, observer: Observer
 ) -> None:
     """Until it ends or the driver is interrupted, whereupon the node removes what there is."""
     arguments = [engine.name, kind.build, recipe.sha256, recipe.folder, recipe.script]

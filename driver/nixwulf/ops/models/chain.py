@@ -273,11 +273,7 @@ def _address_here(node: Node, fabric: Fabric | None, cluster: Cluster) -> str | 
 
 
 def _watch(
-    links: Sequence[_Link],
-    sources: Mapping[str, str],
-    size: int,
-    observer: Observer,
-    done: Pushed,
+    links: Sequence[_Link], sources: Mapping[str, str], size: int, observer: Observer, done: Pushed
 ) -> None:
     """Wait until all have all; raises Broken."""
     receivers = [link for link in links if link.name != done.source]

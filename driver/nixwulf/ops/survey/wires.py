@@ -153,11 +153,7 @@ def try_pairs(pairs: Sequence[Pair], connections: Mapping[str, Connection]) -> R
         words = [
             word
             for source, target in probes[node]
-            for word in (
-                source.interface,
-                str(target.address.ip),
-                str(min(source.mtu, target.mtu)),
-            )
+            for word in (source.interface, str(target.address.ip), str(min(source.mtu, target.mtu)))
         ]
         text = connections[node].script(_SCRIPT, *words, timeout_s=_LIMIT_S)
         return parse(check_numbers(node, text), probes[node])
