@@ -116,8 +116,7 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
 
 
 def resolve(name: str, source: str, cluster: str) -> str:
-    """The image, by its digest, of the name of a lock file that is shipped, IMAGE:TAG or
-    IMAGE@DIGEST.
+    """The image by its digest, of the name of a shipped lock file, IMAGE:TAG or IMAGE@DIGEST.
 
     Raises:
         InputError: it is unknown, or a tag that is held to no digest yet.

@@ -334,8 +334,7 @@ def judge(
     reference: Reference,
     limit: float | None = None,
 ) -> Judged:
-    """Hold the text after a prompt against a reference's; its floor has the limit where none is
-    given.
+    """Hold the text after a prompt against a reference's, whose floor sets a limit of None.
 
     Raises:
         RunFailure: the engine did not answer.

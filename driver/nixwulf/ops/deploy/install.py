@@ -442,7 +442,7 @@ def previous(targets: Sequence[Target]) -> tuple[list[Target], list[str]]:
 
 
 def switch_all(targets: Sequence[Target], seconds: int, report: Report) -> list[Update]:
-    """Switch nodes, each to its system; one that is not reached again within `seconds` goes back."""
+    """Switch nodes, each to its system; one that is not reached again in `seconds` goes back."""
     # Interrupted: nobody comes back to the nodes, and so they go back.
     return each(
         lambda target: replace(_switch(target, seconds, report), generation=target.generation),

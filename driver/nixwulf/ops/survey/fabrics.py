@@ -142,7 +142,7 @@ def fabric_drafts(wires: Sequence[Wire], reached: set[str]) -> dict[str, FabricD
 
 
 def _network(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str]) -> FabricDraft:
-    """A fabric of one wire; `group` is the cables that hang together with it, its own among them."""
+    """A fabric of one wire; `group` has the cables that hang together with it, and its own."""
     devices = _devices(wire)
     table = _table(wire, devices, len(ports))
     return FabricDraft(
