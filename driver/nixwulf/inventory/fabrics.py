@@ -154,7 +154,7 @@ MAC_RDMA_KINDS = frozenset(name for name, kind in KINDS.items() if kind.rdma and
 
 
 def kind_of(medium: str, *, rdma: bool, macos: bool) -> str:
-    """The name of the kind that a wire is of; without RDMA it is the same whether of Macs or not."""
+    """The name of the kind that a wire is of; without RDMA whether of Macs makes no difference."""
     crossed = (medium, rdma or medium == "infiniband")
     found = [kind for kind in KINDS.values() if (kind.medium, kind.rdma) == crossed]
     return max(found, key=lambda kind: kind.macos == macos).name
