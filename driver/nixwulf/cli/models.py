@@ -144,7 +144,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     """
     from nixwulf.core.document import Column, Table, output, rich_table
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.machines import HERE, here
+    from nixwulf.ops.models.chain import HERE, here
 
     listings = {HERE: here(store.list_models)}
     if cluster or chosen:
@@ -183,7 +183,7 @@ def verify(
     then mends it from another machine's copy.
     """
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.machines import HERE, here
+    from nixwulf.ops.models.chain import HERE, here
 
     if cluster or chosen:
         found = dict(_on_nodes(cluster, chosen, "verify", model))
@@ -213,7 +213,7 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
     Only files of that model go; nothing outside of the folder is ever removed.
     """
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.machines import HERE, here
+    from nixwulf.ops.models.chain import HERE, here
     from nixwulf.ops.models.push import entry_of
 
     if cluster or chosen:
@@ -239,7 +239,7 @@ def _on_nodes(
 ) -> Iterable[tuple[str, dict[str, Any]]]:
     """What a command of the store gives on each chosen node; raises GateError."""
     from nixwulf.nodes.ssh import each
-    from nixwulf.ops.models.machines import on_node
+    from nixwulf.ops.models.chain import on_node
     from nixwulf.ops.models.push import checked_name
 
     cluster, nodes = open_nodes(name, chosen)

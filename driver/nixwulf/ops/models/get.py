@@ -27,7 +27,7 @@ from nixwulf.core.files import inside, parse_json, read_json, read_text, sha256_
 from nixwulf.core.names import Refusal
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import GIB, plural
-from nixwulf.ops.models.machines import folder_here, here
+from nixwulf.ops.models.chain import folder_here, here
 from nixwulf.ops.models.store import SIDE, SUFFIXES, Document, Place, digest_of, manifest_of
 
 if TYPE_CHECKING:
