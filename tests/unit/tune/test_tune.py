@@ -25,7 +25,6 @@ from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.work import PARTS
 from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.tune import options, render
-from nixwulf.tune.options import widened
 from nixwulf.tune.options import (
     GOALS,
     Measurement,
@@ -33,6 +32,7 @@ from nixwulf.tune.options import (
     Request,
     read_subject,
     sweep_document,
+    widened,
 )
 from nixwulf.tune.search import (
     Decision,
