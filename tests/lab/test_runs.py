@@ -14,8 +14,7 @@ from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep import session as bench
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.transport import CHATTER_BYTES
 
 PROGRESS_S = 4

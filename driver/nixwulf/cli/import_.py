@@ -105,7 +105,7 @@ def import_(
     if not platforms:
         raise click.UsageError("Missing option '--platform'.")
     from nixwulf.core.registry import choose
-    from nixwulf.inventory.fabric_kinds import KINDS
+    from nixwulf.inventory.fabrics import KINDS
     from nixwulf.results.importing import UserMetadata, records_of, require_use
 
     if options["fabric_kind"]:

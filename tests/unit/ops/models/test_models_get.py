@@ -15,7 +15,7 @@ import pytest
 
 from hub_server import COMMIT, Hub, serving
 from nixwulf.core.names import Refusal, join
-from nixwulf.ops.models import hub as ops_hub
+from nixwulf.ops.models import get as ops_hub
 from nixwulf.ops.models import store
 
 DATA = random.Random(0).randbytes(3_000_000)  # noqa: S311
