@@ -55,8 +55,8 @@ def get(hub, tmp_path):
         }
         script = f"""
 import sys
-from nixwulf.ops.models import hub
-hub._PATIENCE_S = {patience_s}
+from nixwulf.ops.models import get
+get._PATIENCE_S = {patience_s}
 from nixwulf.cli.main import main
 try:
     main()
