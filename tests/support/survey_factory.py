@@ -13,7 +13,7 @@ from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, Node, parse_cluster
 from nixwulf.nodes.interfaces import Hardware, Interface
 from nixwulf.ops.deploy.machine import Machine
-from nixwulf.ops.survey.draft import Draft, draft, render
+from nixwulf.ops.survey.draft import ClusterDraft, draft, render
 from nixwulf.ops.survey.machines import Surveyed
 from nixwulf.ops.survey.wires import (
     Pair,
@@ -71,7 +71,7 @@ def tried(pairs: Iterable[Pair], wired: Wired, passes: int = 65535) -> Reach:
     return Reach(found)
 
 
-def surveyed(machines: Sequence[Surveyed], wired: Wired, passes: int = 65535) -> Draft:
+def surveyed(machines: Sequence[Surveyed], wired: Wired, passes: int = 65535) -> ClusterDraft:
     """The draft that follows, by the same steps as of real machines."""
     endpoints, left = candidates(machines)
     reach = tried(pairs_to_try(endpoints), wired, passes)
@@ -80,7 +80,7 @@ def surveyed(machines: Sequence[Surveyed], wired: Wired, passes: int = 65535) ->
     return draft("mine", machines, found, [*left, *apart])
 
 
-def loaded(found: Draft) -> Cluster:
+def loaded(found: ClusterDraft) -> Cluster:
     """The cluster that a draft's file is, read as every command reads it."""
     document = tomllib.loads(render(found))
     assert document == found.document
@@ -88,7 +88,7 @@ def loaded(found: Draft) -> Cluster:
     return parse_cluster(document, "mine.toml")
 
 
-def attachments(found: Draft) -> set[frozenset[tuple[str, str]]]:
+def attachments(found: ClusterDraft) -> set[frozenset[tuple[str, str]]]:
     """The networks and cables of a draft as sets of (node, interface)."""
     ends: dict[tuple[str, ...], set[tuple[str, str]]] = defaultdict(set)
     for node in found.document["nodes"]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.nodes.ssh import Connection
-    from nixwulf.ops.survey.draft import Draft
+    from nixwulf.ops.survey.draft import ClusterDraft
     from nixwulf.ops.survey.machines import Surveyed
 
 
@@ -192,7 +192,7 @@ def _check_hosts(hosts: Sequence[str]) -> None:
             raise InputError(f"{host!r} is named twice; a machine is one node.")
 
 
-def _say_of(found: Draft, config: Path | None) -> None:
+def _say_of(found: ClusterDraft, config: Path | None) -> None:
     fabrics = found.document["fabrics"]
     if not fabrics and len(found.document["nodes"]) > 1:
         _step(

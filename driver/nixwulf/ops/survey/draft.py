@@ -44,7 +44,7 @@ Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Draft:
+class ClusterDraft:
     """A cluster file to be: its document, comments by the place that they stand above, the rest.
 
     notes: above a key, such as ('fabrics', 'lan', 'mtu'), or above the table that it names.
@@ -63,7 +63,7 @@ class Draft:
 
 def draft(
     name: str, machines: Sequence[Surveyed], wires: Sequence[Wire], left: Iterable[LeftOut]
-) -> Draft:
+) -> ClusterDraft:
     """The cluster file of machines and of the wires between them, the fastest first.
 
     The network that ssh takes comes last among equals.
@@ -84,7 +84,9 @@ def draft(
         notes["nodes", index, "disk"] = tuple(_disks(machine))
     fabrics = {key: fabric.table for key, fabric in drafts.items()}
     document = {"name": name, "fabrics": fabrics, "nodes": nodes}
-    return Draft(document, {k: v for k, v in notes.items() if v}, tuple(_sentences(left, machines)))
+    return ClusterDraft(
+        document, {k: v for k, v in notes.items() if v}, tuple(_sentences(left, machines))
+    )
 
 
 def platform_of(machine: Surveyed) -> tuple[str, tuple[str, ...]]:
@@ -234,7 +236,7 @@ def inquire(
     machines: Sequence[Surveyed],
     connections: Mapping[str, Connection],
     on_step: Callable[[str], None],
-) -> Draft:
+) -> ClusterDraft:
     """Find the wires between machines that have answered, and draft their cluster file."""
 
     def tried(pairs: Sequence[Pair]) -> Reach:
@@ -265,7 +267,7 @@ _HEAD = (
 )
 
 
-def render(draft: Draft) -> str:
+def render(draft: ClusterDraft) -> str:
     """The text of a cluster file, with a comment above what it is of."""
     document = draft.document
     lines = [*_comment([_HEAD]), f"name = {_value(document['name'])}", "", *_nothing(draft)]
@@ -285,7 +287,7 @@ def render(draft: Draft) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _nothing(draft: Draft) -> list[str]:
+def _nothing(draft: ClusterDraft) -> list[str]:
     """The empty table of fabrics, which the file has to have."""
     if draft.document["fabrics"]:
         return []

@@ -5,7 +5,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.ops.survey.draft import Draft, render
+from nixwulf.ops.survey.draft import ClusterDraft, render
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", fullmatch=True)
 TEXTS = st.text(min_size=1)
@@ -44,5 +44,5 @@ def test_the_text_of_a_file_reads_back_as_what_it_was_made_of(name, fabrics, nod
     document = {"name": name, "fabrics": fabrics, "nodes": nodes}
     above = [("fabrics", key) for key in fabrics] + [("fabrics", key, "mtu") for key in fabrics]
     above += [("nodes", 0, "platform"), ("nodes", 0, "disk")]
-    made = Draft(document, dict.fromkeys(above, tuple(comments)), tuple(comments))
+    made = ClusterDraft(document, dict.fromkeys(above, tuple(comments)), tuple(comments))
     assert tomllib.loads(render(made)) == document
