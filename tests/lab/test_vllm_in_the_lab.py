@@ -19,6 +19,7 @@ PROGRESS_S = 60
 LEFT = "ls /run/nixwulf/*.pid 2>/dev/null; grep -ls vllm /proc/[0-9]*/comm || true"
 # no output: parameters of a case, and of one that is measured for long
 SMALL = {"executor": ["mp"], "gpu_memory_percent": [6], "max_model_len": [512]}
+TINY = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 256}
 SERVE = {"requests": [2], "n_prompt": [32], "n_gen": [16]}
 LONG = {"requests": [200], "n_prompt": [32], "n_gen": [64]}
 
@@ -26,8 +27,7 @@ LONG = {"requests": [200], "n_prompt": [32], "n_gen": [64]}
 def plan_for(cluster, parameters, *, models=None, samples=1, progress_s=PROGRESS_S, **matrix):
     document = {
         "name": "vllm",
-        "models": models
-        or {"tiny": {"random": {"layers": 2, "hidden": 128, "heads": 4, "feed_forward": 256}}},
+        "models": models or {"tiny": {"random": TINY}},
         "matrix": {
             "engine": ["vllm"],
             "benchmark": ["serve"],
@@ -99,7 +99,8 @@ def test_drafts_by_n_grams_keep_the_text_and_are_counted(run, cluster):
     assert record["sanity"]["text"]["agrees"]
     (throughput,) = [one for one in record["metrics"] if one["name"] == "throughput"]
     assert "acceptance" in throughput["observed"]
-    (command,) = [p["argv"] for p in record["processes"] if "--speculative-config" in p["argv"]]
+    argvs = [one["argv"] for one in record["commands"]]
+    command = next(argv for argv in argvs if "--speculative-config" in argv)
     config = json.loads(command[command.index("--speculative-config") + 1])
     wanted = {"method": "ngram", "num_speculative_tokens": 4}
     assert config == {**wanted, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
@@ -157,7 +158,7 @@ def test_an_unknown_flag_is_failed_in_vllms_words(run, cluster):
 def test_ray_on_cpus_is_unsupported_before_anything_starts(run, cluster):
     record = run(plan_for(cluster, {**SERVE, "executor": ["ray"]}, **TENSOR))
     assert record["outcome"] == "unsupported"
-    assert (record["failure"]["phase"], record.get("processes", [])) == ("launch", [])
+    assert (record["failure"]["phase"], record["commands"]) == ("launch", [])
     assert "executor: [mp]" in record["failure"]["reason"]
 
 

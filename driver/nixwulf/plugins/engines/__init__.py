@@ -13,9 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import read_toml
 from nixwulf.core.registry import choose, discover
 from nixwulf.llm.model_facts import ModelShape
 from nixwulf.nodes import container
@@ -33,8 +36,6 @@ from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nixwulf.core.registry import Parameter
     from nixwulf.llm.random_model import RandomModel
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
@@ -83,10 +84,8 @@ class Engine(ABC):
     """Programs that are this engine inside, as records of others name them."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
     """Options of its own that a sweep can vary, beside those of the benchmark."""
-    reserved_arguments: ClassVar[Mapping[str, str]] = {}
-    """Flags that the driver sets, in words apart, with what a sweep uses instead of `arguments`."""
     reserved_variables: ClassVar[Mapping[str, str]] = {}
-    """So its variables; of a family the name ends with '*'."""
+    """Variables that the driver sets, with what a sweep uses instead; of a family with '*'."""
     text_parameters: tuple[str, ...] = ()
     """Those of its options of which another value is another text, or another back end's."""
     programs: tuple[str, ...]
@@ -136,6 +135,11 @@ class Engine(ABC):
     """Its rules of how many nodes a model can be split over."""
     gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
     """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
+
+    @property
+    def reserved_arguments(self) -> Mapping[str, str]:
+        """So its flags, in words apart: data/reserved_arguments.toml."""
+        return _reserved_arguments().get(self.name, {})
 
     def recipe(self) -> Recipe | None:
         """How its programs are made on this machine; None: they are only looked for on PATH."""
@@ -265,6 +269,11 @@ class Engine(ABC):
         from nixwulf.plugins.engines.serving import serving
 
         return serving(self, run, run.started)
+
+
+@cache
+def _reserved_arguments() -> Mapping[str, Mapping[str, str]]:
+    return read_toml(Path(str(resources.files("nixwulf"))) / "data" / "reserved_arguments.toml")
 
 
 @cache

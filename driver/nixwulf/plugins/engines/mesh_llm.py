@@ -68,14 +68,6 @@ class MeshLlm(Engine):
         ),
         "max_vram_gb": Parameter(default=0, help="GB; 0: all"),
     }
-    reserved_arguments: ClassVar = {
-        " ".join(PUBLIC): "none of them: they leave the cluster for a public mesh",
-        "--gguf --model": "models in the sweep",
-        "--port --console --bind-port --relay --join --headless --log-format": "the axis nodes",
-        "--split": "the axis parallelism",
-        "--llama-flavor": "the parameter llama_flavor",
-        "--max-vram": "the parameter max_vram_gb",
-    }
     text_parameters = ("llama_flavor",)
     programs = ("mesh-llm",)
     version_options = ("--version",)

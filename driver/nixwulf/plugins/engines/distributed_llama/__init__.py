@@ -71,16 +71,6 @@ class DistributedLlama(Engine):
         ),
         **devices.PARAMETERS,
     }
-    reserved_arguments: ClassVar = {
-        "--model --tokenizer": "models in the sweep",
-        "--workers --host --port": "the axis nodes",
-        "--seed": "seed of the sweep",
-        "--temperature --prompt --steps": "nothing: the benchmark gives them",
-        "--nthreads": "the parameter threads",
-        "--buffer-float-type": "the parameter buffer_float_type",
-        "--max-seq-len": "the parameter max_seq_len",
-        **devices.RESERVED,
-    }
     text_parameters = ("backend", "buffer_float_type")
     programs = ("dllama", "dllama-api")
     # Unknown to it, so that it ends at once: the store path alone identifies the build.
