@@ -105,9 +105,8 @@ def _report(
 ) -> int:
     """Report on what was measured; gives the exit code.
 
-    Args:
-        stopped: what ended the sweep early.
-        compared: compares the run with its baseline, if it has one.
+    stopped: what ended the sweep early. compared: compares the run with its baseline, if it has
+    one.
 
     Raises:
         NixwulfError: the report cannot be written.
@@ -173,8 +172,7 @@ def _require_companions(given: Mapping[str, Any]) -> None:
 def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Comparison]:
     """What compares a run's records with its baseline, both read before anything runs.
 
-    Args:
-        baseline: a run folder, or a query of the plan's own cases, which are run in turn.
+    baseline: a run folder, or a query of the plan's own cases, which are run in turn.
     """
     from nixwulf.core.query import is_query
     from nixwulf.results.compare.comparison import compare

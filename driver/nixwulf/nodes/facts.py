@@ -167,9 +167,7 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
 def busy_cpus(connections: Iterable[Connection], facts: Mapping[str, Facts]) -> dict[str, Facts]:
     """The facts with how many CPUs of each node are busy now, over a tenth of a second.
 
-    Args:
-        connections: the nodes, on which the driver runs nothing now.
-        facts: of these nodes, by name.
+    connections: the nodes, on which the driver runs nothing now. facts: of these nodes, by name.
     """
     nodes = list(connections)
     found = dict(facts)

@@ -184,9 +184,7 @@ class Connection:
     def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
         """The output of a POSIX shell script.
 
-        Args:
-            *arguments: arrive as $1, $2, ...
-            timeout_s: seconds that it may take.
+        *arguments: arrive as $1, $2, ... timeout_s: seconds that it may take.
 
         Raises:
             Unreachable: the node did not answer.
@@ -401,8 +399,7 @@ def run_all(
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:
     """Run a command on nodes at the same time.
 
-    Args:
-        timeout_s: seconds that all of them together may take.
+    timeout_s: seconds that all of them together may take.
 
     Returns:
         In the order of the nodes what each answered, or that it did not.

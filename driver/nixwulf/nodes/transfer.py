@@ -40,8 +40,7 @@ def put(
 
     It ends at the connection's deadline, if it has one, and where nothing moves.
 
-    Args:
-        observer: called with how many bytes of how many have been sent, when there are more.
+    observer: called with how many bytes of how many have been sent, when there are more.
 
     Raises:
         NixwulfError: it stood still, or the node did not answer or could not write it.
@@ -71,8 +70,7 @@ def run_long(
 
     It ends at the connection's deadline, if it has one, and where it reports nothing more.
 
-    Args:
-        observer: called with its last line, when there is another.
+    observer: called with its last line, when there is another.
 
     Raises:
         Unreachable: the node did not answer, or the command stood still.

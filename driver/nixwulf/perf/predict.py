@@ -110,8 +110,7 @@ def doubt(
 def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
     """Deviation of the logarithm of the weights read, for a batch may prefer the same experts.
 
-    Args:
-        metric: decode, prompt or serve.
+    metric: decode, prompt or serve.
     """
     if not model.routed:
         return 0.0

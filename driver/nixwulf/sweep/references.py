@@ -42,8 +42,7 @@ def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
     for one computed before: sums in another order, as other nodes have them. Where the engine
     cannot be given a beginning, all is repeated.
 
-    Args:
-        count: tokens of the answer.
+    count: tokens of the answer.
     """
     answer = completer.complete(prompt, (), count) or ()
     if not all(position.top for position in answer):
@@ -65,8 +64,7 @@ class ReferenceFolder:
 
         Back ends round otherwise, and a cache of fewer bits is another text altogether.
 
-        Args:
-            long_prompts: whether runs are judged on long prompts too.
+        long_prompts: whether runs are judged on long prompts too.
         """
         self.path = folder
         self.long_prompts = long_prompts
@@ -83,8 +81,7 @@ class ReferenceFolder:
     def put(self, case: Case, nodes: int, references: References) -> None:
         """Keep answers for later runs.
 
-        Args:
-            references: by the prompt's tokens.
+        references: by the prompt's tokens.
         """
         write_texts(self._path(case, nodes), references)
 

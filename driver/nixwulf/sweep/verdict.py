@@ -87,8 +87,7 @@ class Judged:
 def limit_of(floor: float) -> float:
     """The mean divergence up to which a text is right, nats.
 
-    Args:
-        floor: that of the engine's own repeat.
+    floor: that of the engine's own repeat.
     """
     return min(MOST_LIMIT, max(LEAST_LIMIT, FACTOR * floor))
 
@@ -102,8 +101,7 @@ def judge(
 ) -> Judged:
     """Hold the text after a prompt against a reference's.
 
-    Args:
-        limit: of the mean divergence, nats; None: as the reference's floor has it.
+    limit: of the mean divergence, nats; None: as the reference's floor has it.
 
     Raises:
         RunFailure: the engine did not answer.

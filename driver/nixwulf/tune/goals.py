@@ -99,8 +99,7 @@ def predicted_time(
 def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
     """The benchmark that measures an engine for a goal.
 
-    Args:
-        alone: whether it is the only engine; numbers of several come from one benchmark.
+    alone: whether it is the only engine; numbers of several come from one benchmark.
     """
     if goal.loaded or (goal.metric == "decode" and not alone):
         return SERVE

@@ -66,8 +66,7 @@ def question(
 ) -> Question:
     """The request as the performance model takes it.
 
-    Args:
-        links: by fabric, rtt_us and bandwidth_gbps as measured; None: those of a lab.
+    links: by fabric, rtt_us and bandwidth_gbps as measured; None: those of a lab.
     """
     return Question(
         request.cluster,

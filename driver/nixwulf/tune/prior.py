@@ -79,8 +79,7 @@ def prior_of(
 ) -> Prior | None:
     """The prior of a strategy; None where it cannot be predicted.
 
-    Args:
-        links: by fabric, rtt_us and bandwidth_gbps as measured.
+    links: by fabric, rtt_us and bandwidth_gbps as measured.
     """
     asked = question(request, option.engine, links)
     found = forecast(asked, option.candidate, assumed(request.cluster))

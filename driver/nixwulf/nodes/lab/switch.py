@@ -79,8 +79,7 @@ class Switch:
     def take(self, frame: bytes, port: int, now: int) -> None:
         """Take a frame that arrived.
 
-        Args:
-            port: the number of the port, from 0.
+        port: the number of the port, from 0.
         """
         line = self.line
         destination, source = frame[HEADER : HEADER + 6], frame[HEADER + 6 : HEADER + 12]

@@ -128,8 +128,7 @@ ENGINE = MeshLlm()
 def argv(run: Run, node: Connection, join: Sequence[str] = ()) -> list[str]:
     """A node's command line.
 
-    Args:
-        join: the option by which it joins the head's mesh; empty on the head.
+    join: the option by which it joins the head's mesh; empty on the head.
     """
     values = run.case.parameters
     program = run.program("mesh-llm", node)

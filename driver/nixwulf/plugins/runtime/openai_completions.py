@@ -154,8 +154,7 @@ class Completions:
 
         What comes after it is of a text that is not known. None where no token is left out.
 
-        Args:
-            found: the answer, which says how many tokens were made.
+        found: the answer, which says how many tokens were made.
         """
         try:
             parts = (found["choices"][0]["logprobs"] or {"content": []})["content"]

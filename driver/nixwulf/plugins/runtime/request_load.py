@@ -211,9 +211,8 @@ class Load:
     async def fill(self, counting: Counting | None, slots: int) -> None:
         """Send the beginning of each slot, so that a server with a cache has it there.
 
-        Args:
-            counting: how the server counts prompts; None: in words.
-            slots: in flight at once, as `send` is asked for afterwards.
+        counting: how the server counts prompts; None: in words. slots: in flight at once, as `send`
+        is asked for afterwards.
 
         Raises:
             StreamError: an answer is not whole.

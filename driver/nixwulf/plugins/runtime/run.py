@@ -154,8 +154,7 @@ class Run:
     def data_address(self, node: Connection, other: Connection | None = None) -> str:
         """A node's address on the case's fabric, or loopback when one node runs alone.
 
-        Args:
-            other: who reaches it by that; None: the head, or of the head's own the first worker.
+        other: who reaches it by that; None: the head, or of the head's own the first worker.
         """
         return self.end(node, other).address if self.case.fabric else "127.0.0.1"
 
@@ -283,8 +282,7 @@ class Run:
     ) -> OwnedProcess:
         """Run a program to its end under both clocks.
 
-        Args:
-            name: of the process in the run's raw folder.
+        name: of the process in the run's raw folder.
 
         Raises:
             RunFailure: `timeout` or `hang`.
@@ -377,9 +375,8 @@ class Clocks:
     ) -> None:
         """Start the progress clock; the wall clock has run since the run began.
 
-        Args:
-            process: what is watched, and stopped at a limit; None: somebody else's server.
-            life: signs of life of a silent program; None: those of the run.
+        process: what is watched, and stopped at a limit; None: somebody else's server. life: signs
+        of life of a silent program; None: those of the run.
         """
         self._run = run
         self._process = process

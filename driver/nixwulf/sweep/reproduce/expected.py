@@ -113,9 +113,8 @@ def _expectation(one: Mapping[str, Any], source: str) -> Expectation:
 def reference(name: str, source: str) -> tuple[Record, ...]:
     """The record of an id or a path, with the other repetitions of a run's case.
 
-    Args:
-        name: the id of a published record, or the path of a record file.
-        source: what names it, for the message.
+    name: the id of a published record, or the path of a record file. source: what names it, for the
+    message.
 
     Raises:
         InputError: there is none, with the nearest ids.
