@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -139,7 +139,7 @@ class Engine(ABC):
     @property
     def reserved_arguments(self) -> Mapping[str, str]:
         """So its flags, in words apart: data/reserved_arguments.toml."""
-        return _reserved_arguments().get(self.name, {})
+        return dict(_data("reserved_arguments.toml").get(self.name, {}))
 
     def recipe(self) -> Recipe | None:
         """How its programs are made on this machine; None: they are only looked for on PATH."""
@@ -270,8 +270,19 @@ class Engine(ABC):
 
 
 @cache
-def _reserved_arguments() -> Mapping[str, Mapping[str, str]]:
-    return read_toml(Path(str(resources.files("nixwulf"))) / "data" / "reserved_arguments.toml")
+def _data(name: str) -> dict[str, Any]:
+    return read_toml(Path(str(resources.files("nixwulf"))) / "data" / name)
+
+
+def runs_of(name: str) -> list[dict[str, Any]]:
+    """This project's own runs of an engine that ended ok; empty where it was only described."""
+    return [one for one in _data("engines_ran.toml")["runs"] if one["engine"] == name]
+
+
+def engines_without_run(names: Iterable[str | None]) -> list[str]:
+    """Those of some engines, None for none, that this project has only described."""
+    driven = (name for name in sorted(filter(None, set(names))) if not find(name).elsewhere)
+    return [name for name in driven if not runs_of(name)]
 
 
 @cache
