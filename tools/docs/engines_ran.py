@@ -1,4 +1,4 @@
-"""Which engines ran, from driver/nixwulf/data/engines_ran.toml, what was read, and what was kept."""
+"""Which engines ran: of data/engines_ran.toml, what was read, and whose outputs were kept."""
 
 from __future__ import annotations
 
