@@ -34,8 +34,7 @@ def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
 
     found: all of the kind, by name.
 
-    Raises:
-        InputError: there is none, with the names there are.
+    Raises InputError: there is none, with the names there are.
     """
     if name not in found:
         raise InputError(f"{source}: unknown {what} {name!r}; {did_you_mean(name, found)}")

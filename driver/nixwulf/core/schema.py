@@ -100,8 +100,7 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
 def check(document: Any, kind: Kind, source: str) -> None:
     """Hold a document against its schema.
 
-    Raises:
-        InputError: with the source and the first key that is wrong.
+    Raises InputError: with the source and the first key that is wrong.
     """
     _refuse(problems(document, kind), source)
 
@@ -111,8 +110,7 @@ def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool)
 
     tolerant: it may have keys that the schema does not know, and other values of its lists.
 
-    Raises:
-        InputError: with the source and the first key that is wrong.
+    Raises InputError: with the source and the first key that is wrong.
     """
     fast = _fast_validator(kind, tolerant)
     if not fast.is_valid(document):

@@ -120,8 +120,7 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
         name: of the lock file that is shipped, or IMAGE:TAG.
         cluster: the cluster file; what is held beside it goes before what is shipped.
 
-    Raises:
-        InputError: it is neither, or what is held was edited.
+    Raises InputError: it is neither, or what is held was edited.
     """
     lock = lock_beside(cluster)
     held = read_json(lock) if lock.exists() else {}
@@ -146,8 +145,7 @@ def resolve(name: str, source: str, cluster: str) -> str:
 
     name: of the lock file that is shipped, IMAGE:TAG or IMAGE@sha256:DIGEST.
 
-    Raises:
-        InputError: it is unknown, or a tag that is held to no digest yet.
+    Raises InputError: it is unknown, or a tag that is held to no digest yet.
     """
     if _REFERENCE.fullmatch(name):
         return name

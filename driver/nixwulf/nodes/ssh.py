@@ -144,8 +144,7 @@ class Connection:
             stdin: its standard input, empty by default.
             timeout_s: seconds that it may take.
 
-        Raises:
-            Unreachable: the node did not answer.
+        Raises Unreachable: the node did not answer.
         """
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
@@ -201,8 +200,7 @@ class Connection:
     def first_bytes(self, path: str, count: int) -> bytes:
         """As many bytes of a file as there are, at most COUNT; empty when it cannot be read.
 
-        Raises:
-            Unreachable: the node did not answer, or its disk did not.
+        Raises Unreachable: the node did not answer, or its disk did not.
         """
         script = '[ -f "$1" ] && exec head -c "$2" -- "$1"'  # a FIFO would be waited for
         command = self.argv(["sh", "-c", script, "sh", path, str(count)])

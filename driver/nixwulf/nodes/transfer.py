@@ -42,8 +42,7 @@ def put(
 
     observer: called with how many bytes of how many have been sent, when there are more.
 
-    Raises:
-        NixwulfError: it stood still, or the node did not answer or could not write it.
+    Raises NixwulfError: it stood still, or the node did not answer or could not write it.
     """
     size = local.stat().st_size
     command = node.argv(["sh", "-c", _PUT, "sh", remote, str(size)])
@@ -72,8 +71,7 @@ def run_long(
 
     observer: called with its last line, when there is another.
 
-    Raises:
-        Unreachable: the node did not answer, or the command stood still.
+    Raises Unreachable: the node did not answer, or the command stood still.
     """
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as words:
 

@@ -41,8 +41,7 @@ class Models:
 
         nodes: all of the session, any of which may have the model.
 
-        Raises:
-            NixwulfError: it cannot be made or brought there, or a node did not answer.
+        Raises NixwulfError: it cannot be made or brought there, or a node did not answer.
         """
         engine = engines.find(run.case.engine or "")
         readers = run.nodes

@@ -103,8 +103,7 @@ def judge(
 
     limit: of the mean divergence, nats; None: as the reference's floor has it.
 
-    Raises:
-        RunFailure: the engine did not answer.
+    Raises RunFailure: the engine did not answer.
     """
     most = limit_of(reference.floor) if limit is None else limit
     found = compare(completer, prompt, reference.answer, enough=most)

@@ -60,8 +60,7 @@ def mount(source: str, target: Path, kind: str, flags: Mount, options: str = "")
         flags: of mount(2).
         options: of the file system, as in mount(8).
 
-    Raises:
-        OSError: with the target's name.
+    Raises OSError: with the target's name.
     """
     result = _libc.mount(
         source.encode(),

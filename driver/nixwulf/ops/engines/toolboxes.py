@@ -31,8 +31,7 @@ _HOSTS = {"docker.io": "registry-1.docker.io"}
 def hold(names: Iterable[str], cluster: str) -> Iterator[str]:
     """Hold the tags among toolboxes that have no digest yet; a sentence for each that is new.
 
-    Args:
-        cluster: the cluster file, beside which they are kept.
+    cluster: the cluster file, beside which they are kept.
 
     Raises:
         NixwulfError: a registry does not say the digest, or the file cannot be written.
@@ -50,8 +49,7 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
 
     A registry that does not answer, or has the tag no more, changes nothing.
 
-    Args:
-        accept: whether another digest is kept.
+    accept: whether another digest is kept.
 
     Raises:
         GateError: the tag has another digest, which is not accepted.

@@ -62,9 +62,8 @@ def fabric_drafts(wires: Sequence[Wire], reached: set[str]) -> dict[str, FabricD
 def _network(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str]) -> FabricDraft:
     """A fabric of one wire.
 
-    Args:
-        ports: the wires of its physical ports, which share their speed.
-        group: the cables that hang together with it, its own among them.
+    ports: the wires of its physical ports, which share their speed. group: the cables that hang
+    together with it, its own among them.
     """
     devices = _devices(wire)
     table = _table(wire, devices, len(ports))

@@ -62,8 +62,7 @@ def arguments(run: Run, node: Connection, other: Connection, size: int) -> list[
 
     size: bytes of a message.
 
-    Raises:
-        RunFailure: the node has no RDMA device on the fabric, or one that cannot read.
+    Raises RunFailure: the node has no RDMA device on the fabric, or one that cannot read.
     """
     run.require_rdma(node)
     values, place = run.case.parameters, run.end(node, other)

@@ -86,8 +86,7 @@ def metrics(
         passes: what vLLM's client saved of each.
         windows: when each was, seconds, where that is known.
 
-    Raises:
-        RunFailure: where the times of single requests were not saved.
+    Raises RunFailure: where the times of single requests were not saved.
     """
     values = run.case.parameters
     conditions = {key: values[key] for key in VllmBench.parameters}

@@ -100,8 +100,7 @@ def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: s
         devices: by node, as from `ask`.
         remedy: what to do on a node whose GPU is not used, as a clause.
 
-    Raises:
-        RunFailure: a node computes on its CPU although its platform has such a GPU.
+    Raises RunFailure: a node computes on its CPU although its platform has such a GPU.
     """
     record(run, {node.node.name: devices[node.node.name] or "unknown" for node in run.nodes})
     for node in run.nodes:

@@ -220,8 +220,7 @@ def model_name(run: Run, head: OwnedProcess) -> str:
 def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
     """The first event of a name on a node.
 
-    Raises:
-        RunFailure: an error was printed, the process ended, or a clock ran out.
+    Raises RunFailure: an error was printed, the process ended, or a clock ran out.
     """
     clocks = Clocks(run, process)
     while True:

@@ -161,8 +161,7 @@ class Run:
     def end(self, node: Connection, other: Connection | None = None) -> Attachment:
         """A node's end of what joins it to another on the fabric, as of `data_address`.
 
-        Raises:
-            RunFailure: no cable joins them.
+        Raises RunFailure: no cable joins them.
         """
         other = other or (self.head if node is not self.head else self.workers[0])
         end = node.node.end_to(self.case.fabric or "", other.node.name)
@@ -262,8 +261,7 @@ class Run:
             arguments: $1, $2, ...
             timeout_s: seconds that it may take.
 
-        Raises:
-            NixwulfError: it failed or took longer.
+        Raises NixwulfError: it failed or took longer.
         """
         toolbox = self.toolboxes.get(node.node.name)
         if not toolbox:
@@ -284,8 +282,7 @@ class Run:
 
         name: of the process in the run's raw folder.
 
-        Raises:
-            RunFailure: `timeout` or `hang`.
+        Raises RunFailure: `timeout` or `hang`.
         """
         process = self.start(node, name, argv, environment)
         self.watch(process)
@@ -335,8 +332,7 @@ class Run:
     def signs_of_life(self, process: OwnedProcess | None) -> tuple[Sign, ...]:
         """Of a silent run: bytes on the fabric, or CPU time alone; empty where it is not counted.
 
-        Raises:
-            Unreachable: a node did not answer.
+        Raises Unreachable: a node did not answer.
         """
         if self.fabric is None:
             times = cpu_times(self.head, process) if process else []

@@ -102,8 +102,7 @@ def of(parameters: Mapping[str, Any]) -> Draft:
 def as_text(value: Any, source: str) -> Any:
     """A draft {method, model, tokens, ...} as the text that a case has; a word as it is.
 
-    Raises:
-        InputError: it has neither method nor model, or a number of tokens that is none.
+    Raises InputError: it has neither method nor model, or a number of tokens that is none.
     """
     if not isinstance(value, Mapping):
         return value
@@ -310,8 +309,7 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
 
     run: gets a warning where the server does not count.
 
-    Raises:
-        RunFailure: fallback, where a model drafted nothing.
+    Raises RunFailure: fallback, where a model drafted nothing.
     """
     known = [one.drafted for one in passes if one.drafted]
     drafted = sum(one.drafted for one in known)

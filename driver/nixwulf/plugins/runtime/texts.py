@@ -147,8 +147,7 @@ class Cutter:
     async def text(self, number: int, tokens: int) -> str:
         """A text that begins like none of another number.
 
-        Raises:
-            StreamError: the kind has no text as short as that.
+        Raises StreamError: the kind has no text as short as that.
         """
         most_left = max(_ROW_LEAST, int(tokens * _ROW_SHARE)) + self.counting.word
         low, most = 0, 2 * tokens + 1

@@ -74,8 +74,7 @@ def _starts(path: Path) -> Sequence[Start]:
 def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     """The YAML of a sweep: the first recipe is its matrix, the others are more blocks.
 
-    Raises:
-        InputError: what is made is no sweep, such as for a variable's name that is none.
+    Raises InputError: what is made is no sweep, such as for a variable's name that is none.
     """
     models: dict[str, Any] = {}
     blocks = []

@@ -57,8 +57,7 @@ class ShellError(Exception):
 def commands(text: str) -> list[ShellCommand]:
     """The commands of a text, one a line but for continued lines and lines in quotes.
 
-    Raises:
-        ShellError: for what only a shell could do, and for a quote that is not closed.
+    Raises ShellError: for what only a shell could do, and for a quote that is not closed.
     """
     found: list[ShellCommand] = []
     words: list[str] = []

@@ -35,8 +35,7 @@ def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
         cluster: where it is to run; it has the record's platforms.
         model: path on the nodes or name on Hugging Face; empty: a file named as the record has it.
 
-    Raises:
-        InputError: why the record cannot be repeated there.
+    Raises InputError: why the record cannot be repeated there.
     """
     case, name = record["case"], record["id"]
     here = {node.platform for node in cluster.nodes[: case["nodes"]]}

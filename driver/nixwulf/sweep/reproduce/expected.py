@@ -116,8 +116,7 @@ def reference(name: str, source: str) -> tuple[Record, ...]:
     name: the id of a published record, or the path of a record file. source: what names it, for the
     message.
 
-    Raises:
-        InputError: there is none, with the nearest ids.
+    Raises InputError: there is none, with the nearest ids.
     """
     path = Path(name)
     if path.suffix == ".json" and path.is_file():

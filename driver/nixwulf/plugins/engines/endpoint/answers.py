@@ -71,8 +71,7 @@ def positions(answer: Any, count: int) -> Answer:
 
     A chat lists each token with all that is known of it, a completion has a list of each kind.
 
-    Raises:
-        RunFailure: it has no text.
+    Raises RunFailure: it has no text.
     """
     try:
         choice = answer["choices"][0]
@@ -120,8 +119,7 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
 
     The prompt is that of the texts, so that a server's cache of prompts is the same for all.
 
-    Raises:
-        RunFailure: the server refused, or another model answered.
+    Raises RunFailure: the server refused, or another model answered.
     """
     api = run.case.parameters.get("api", "completions")
     plain = TextAnswers(endpoint, api, {})

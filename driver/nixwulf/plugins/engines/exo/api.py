@@ -112,8 +112,7 @@ def deletion(instance: str) -> ExoRequest:
 def require_placement(model: str, case: Case, answer: Any) -> Mapping[str, Any]:
     """The instance of the preview that a case asks for.
 
-    Raises:
-        RunFailure: there is no such preview, with exo's reason where it gives one.
+    Raises RunFailure: there is no such preview, with exo's reason where it gives one.
     """
     wanted = _split(case.parallelism, case.transport, case.nodes)
     reason = ""
@@ -145,8 +144,7 @@ def creation(
         known: the names of the cluster's nodes by each of their addresses.
         meets: the address at which the first of two nodes reaches the second.
 
-    Raises:
-        RunFailure: a node of exo has no address that the cluster file has.
+    Raises RunFailure: a node of exo has no address that the cluster file has.
     """
     kind, inner = next(iter(previewed.items()))
     names: dict[str, str] = {}
@@ -175,8 +173,7 @@ def creation(
 def placed_instance(model: str, before: Collection[str], answer: Any) -> Instance:
     """The instance of a model that is new among the instances of exo.
 
-    Raises:
-        RunFailure: there is none.
+    Raises RunFailure: there is none.
     """
     try:
         for id_, instance in answer.items():
