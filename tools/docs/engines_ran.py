@@ -12,8 +12,8 @@ from nixwulf.plugins.runtime import upstream
 
 _TEXT = """# Which engines ran
 
-Runs of this project's own that ended `ok`, by their records (`tools/engines_ran.py`); what others
-[published](../../results/published/numbers.csv) is none. `-`: there is no such run, not that it works.
+Runs of this project's own that ended `ok`, by their records (`tools/engines_ran.py`); none is what
+others [published](../../results/published/numbers.csv). `-`: no such run, not that it works.
 
 * **described**: the newest version whose sources or documents its words were read in.
 * **its own outputs**: tests hold the driver against what that version itself printed.

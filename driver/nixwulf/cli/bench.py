@@ -114,8 +114,7 @@ def _report(
     stopped: what ended the sweep early. compared: compares the run with its baseline, if it has
     one.
 
-    Raises:
-        NixwulfError: the report cannot be written.
+    Raises NixwulfError: the report cannot be written.
     """
     from nixwulf.report import print_summary, summary_of, write
 

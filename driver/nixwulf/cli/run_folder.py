@@ -83,8 +83,7 @@ def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
 
     new: the plan of a run that begins, which is saved there; None of one that goes on.
 
-    Raises:
-        InputError: the folder of a run that begins is not new, or another driver has it.
+    Raises InputError: the folder of a run that begins is not new, or another driver has it.
     """
     from nixwulf.results.folder_lock import only_driver
     from nixwulf.sweep.consent import remember

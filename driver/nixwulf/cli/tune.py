@@ -243,8 +243,7 @@ def _new_run(folder: Path, plan: Plan, state: SearchState) -> Iterator[None]:
     plan: is saved there, and taken out again where nothing was measured: a folder with one is a
     run, to be gone on with by its name.
 
-    Raises:
-        InputError: the folder is not new, or another driver has it.
+    Raises InputError: the folder is not new, or another driver has it.
     """
     with own_folder(folder, plan):
         try:

@@ -52,8 +52,7 @@ def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstByte
         paths: all *.safetensors of the folder.
         first_bytes: reads so many bytes of a path.
 
-    Raises:
-        Exception: one of NOT_OF_A_MODEL, also for no files at all.
+    Raises Exception: one of NOT_OF_A_MODEL, also for no files at all.
     """
     packed = config.get("quantization_config") or config.get("quantization") or {}
     tensors: dict[str, TensorSize] = {}

@@ -90,8 +90,7 @@ def to_table(records: Iterable[Record], source: str) -> str:
 
     source: where they are from, for a sentence.
 
-    Raises:
-        InputError: none of them has such a test.
+    Raises InputError: none of them has such a test.
     """
     return "".join(f"{line}\n" for one in _some(posted(records), source) for line in _lines(one))
 
@@ -101,8 +100,7 @@ def to_csv(records: Iterable[Record], source: str) -> str:
 
     source: where they are from, for a sentence.
 
-    Raises:
-        InputError: they have no run of llama-benchy, or several configurations.
+    Raises InputError: they have no run of llama-benchy, or several configurations.
     """
     found = [one for one in posted(records) if one.benchmark == _TOOL]
     one, *others = _some(found, source)

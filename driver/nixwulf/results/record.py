@@ -86,8 +86,7 @@ def save(document: Record, path: Path, remedy: str = ELSEWHERE) -> None:
 
     remedy: what to do where the file cannot be written.
 
-    Raises:
-        InputError: it could not be read back, or the file cannot be written.
+    Raises InputError: it could not be read back, or the file cannot be written.
     """
     write_atomically(path, text_of(document, str(path)), remedy)
 

@@ -46,8 +46,7 @@ def read_subject(
         size_gib: of all its files, GiB; 0: unknown.
         tokenizer: path on the head of a model that has it in another file; else empty.
 
-    Raises:
-        InputError: for what no engine reads, and for unknown facts.
+    Raises InputError: for what no engine reads, and for unknown facts.
     """
     known = {name: one for name, one in engines.all_engines().items() if not one.elsewhere}
     path = PurePosixPath(text)
@@ -113,8 +112,7 @@ def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -
         asked: names of engines; empty: all.
         is_lab: whether only those of this machine count.
 
-    Raises:
-        InputError: for an engine that does not read the model.
+    Raises InputError: for an engine that does not read the model.
     """
     for name in asked:
         engines.find(name, "--engine")

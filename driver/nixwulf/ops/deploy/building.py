@@ -43,8 +43,7 @@ def announce(command: Sequence[str], what: str, elsewhere: str = "") -> None:
         what: begins the sentence of a failure, such as 'The systems are'.
         elsewhere: ends it.
 
-    Raises:
-        NixwulfError: it cannot be built, or does not fit into the store.
+    Raises NixwulfError: it cannot be built, or does not fit into the store.
     """
     asked = interrupts.ask([*command, "--dry-run"])
     if asked.returncode:

@@ -135,8 +135,7 @@ def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> d
     Returns:
         A system for each attribute.
 
-    Raises:
-        InputError: the flake does not evaluate, or has no such configuration.
+    Raises InputError: the flake does not evaluate, or has no such configuration.
     """
     output = "darwinConfigurations" if darwin else "nixosConfigurations"
     layout = _LAYOUT.read_text("utf-8")
@@ -258,8 +257,7 @@ def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebui
 
     nodes: those that it has to have, with all of their store paths on this machine.
 
-    Raises:
-        InputError: it is of another cluster, or lacks a node or a path.
+    Raises InputError: it is of another cluster, or lacks a node or a path.
     """
     document = read_json(path)
     check(document, "deployment", str(path))

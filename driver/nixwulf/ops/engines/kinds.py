@@ -68,8 +68,7 @@ def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -
 
     states: by node.
 
-    Raises:
-        GateError: no node of a kind can build it, or the one that would has no room.
+    Raises GateError: no node of a kind can build it, or the one that would has no room.
     """
     groups: dict[str, dict[str, BuildState]] = {}
     for name, state in states.items():

@@ -33,8 +33,7 @@ def hold(names: Iterable[str], cluster: str) -> Iterator[str]:
 
     cluster: the cluster file, beside which they are kept.
 
-    Raises:
-        NixwulfError: a registry does not say the digest, or the file cannot be written.
+    Raises NixwulfError: a registry does not say the digest, or the file cannot be written.
     """
     for name in names:
         if name == container.NONE or "@" in name:
@@ -51,8 +50,7 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
 
     accept: whether another digest is kept.
 
-    Raises:
-        GateError: the tag has another digest, which is not accepted.
+    Raises GateError: the tag has another digest, which is not accepted.
     """
     entry = container.image_of(name, "--toolbox", cluster)
     if not entry["tag"]:
@@ -126,8 +124,7 @@ def pull(
         image: by its digest.
         observer: called with a node's name, the step and 0.
 
-    Raises:
-        NixwulfError: a node lacks podman, cannot pull it or cannot run it.
+    Raises NixwulfError: a node lacks podman, cannot pull it or cannot run it.
     """
     wanted = [program for engine in all_engines().values() for program in engine.programs]
 

@@ -72,8 +72,7 @@ def index_on(
 
     observer: called with how many bytes of how many have been read.
 
-    Raises:
-        NixwulfError: the node did not answer, reads nothing more, or has no such model.
+    Raises NixwulfError: the node did not answer, reads nothing more, or has no such model.
     """
 
     def look(line: str) -> None:
@@ -106,8 +105,7 @@ def sha256_on(node: Connection, path: str, observer: Observer) -> str | None:
 
     observer: called with how many bytes of how many have been read.
 
-    Raises:
-        Unreachable: the node did not answer, or reads nothing more.
+    Raises Unreachable: the node did not answer, or reads nothing more.
     """
     place = PurePosixPath(path)
     try:

@@ -55,8 +55,7 @@ def recover(
     Returns:
         A result for each group of nodes that go down together.
 
-    Raises:
-        InputError: a power switch that its kind cannot be.
+    Raises InputError: a power switch that its kind cannot be.
     """
     switches.require_known(cluster)
 
