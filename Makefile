@@ -72,7 +72,8 @@ lock:
 	echo 'playwright>=1.40' | $(LOCK) -c requirements.lock - -o requirements-browser.lock
 	echo 'llama-benchy>=0.3.8' | $(LOCK) - -o requirements-benchy.lock
 	echo 'scikit-build-core[pyproject]>=0.9.2' | $(LOCK) - -o $(ENGINES)/llama_cpp/requirements.lock
-	.venv/bin/python -c 'from nixwulf.plugins.engines.mlx.install import REQUIREMENTS; print(*REQUIREMENTS, sep="\n")' | $(LOCK) - -o $(ENGINES)/mlx/requirements.lock
+	.venv/bin/python -c 'from nixwulf.plugins.engines.mlx import REQUIREMENTS; print(*REQUIREMENTS, sep="\n")' | $(LOCK) - -o $(ENGINES)/mlx/requirements.lock
+	cd tools/locks/vllm && $(LOCK) --override not-on-cpus.txt pyproject.toml -o ../../../$(ENGINES)/vllm/requirements.lock
 
 boot: setup
 	@[ -x $(firstword $(BOOT)) ] || { echo "There is no $(firstword $(BOOT)) here; with KVM, run 'nix build .#checks.x86_64-linux.vm-NAME -L'."; exit 1; }

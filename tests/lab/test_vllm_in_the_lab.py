@@ -1,6 +1,7 @@
 """vLLM in the lab: PyPI's build for CPUs, on one node and over two, and how its failures end."""
 
 import json
+import os
 import threading
 import time
 from functools import partial
@@ -9,15 +10,19 @@ from unittest.mock import Mock
 import pytest
 from lab_under_test import recorded
 
+from nixwulf.core.errors import InputError
 from nixwulf.llm import place, random_safetensors
 from nixwulf.plugins.engines import find
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan, parse_sweep
 
-PROGRESS_S = 60
+pytestmark = pytest.mark.timeout(900)
+# Of a start: most of it is silent, and other work on the machine makes it longer.
+PROGRESS_S = 120
 LEFT = "ls /run/nixwulf/*.pid 2>/dev/null; grep -ls vllm /proc/[0-9]*/comm || true"
 # no output: parameters of a case, and of one that is measured for long
 SMALL = {"executor": ["mp"], "gpu_memory_percent": [6], "max_model_len": [512]}
+TINY = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 256}
 SERVE = {"requests": [2], "n_prompt": [32], "n_gen": [16]}
 LONG = {"requests": [200], "n_prompt": [32], "n_gen": [64]}
 
@@ -25,8 +30,7 @@ LONG = {"requests": [200], "n_prompt": [32], "n_gen": [64]}
 def plan_for(cluster, parameters, *, models=None, samples=1, progress_s=PROGRESS_S, **matrix):
     document = {
         "name": "vllm",
-        "models": models
-        or {"tiny": {"random": {"layers": 2, "hidden": 128, "heads": 4, "feed_forward": 256}}},
+        "models": models or {"tiny": {"random": TINY}},
         "matrix": {
             "engine": ["vllm"],
             "benchmark": ["serve"],
@@ -38,7 +42,7 @@ def plan_for(cluster, parameters, *, models=None, samples=1, progress_s=PROGRESS
         },
         "samples": samples,
         "sanity": "short",
-        "limits": {"wall_s": 280, "progress_s": progress_s},
+        "limits": {"wall_s": 800, "progress_s": progress_s},
     }
     return make_plan(parse_sweep(document, "vllm.yaml"), cluster)
 
@@ -50,6 +54,8 @@ TENSOR = {"nodes": [2], "parallelism": ["tensor"], "fabric": ["thunderbolt"]}
 def nodes(cluster):
     if not find("vllm").find_local():
         pytest.skip("this machine has no vLLM; run 'nixwulf engines install vllm' (2.1 GB)")
+    if not os.environ.get("NIXWULF_VLLM"):
+        pytest.skip("minutes of two cores; NIXWULF_VLLM=1 runs them")
     with session.session(plan_for(cluster, SERVE), Mock()) as connected:
         yield connected
 
@@ -93,12 +99,13 @@ def test_two_nodes_by_tensors_give_the_text_of_one_and_prove_their_fabric(run, c
 
 def test_drafts_by_n_grams_keep_the_text_and_are_counted(run, cluster):
     draft = {"method": "ngram", "tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
-    record = run(plan_for(cluster, {**SERVE, "n_gen": [48], "draft": [draft]}))
+    record = run(plan_for(cluster, {**SERVE, "n_gen": [200], "draft": [draft]}))
     assert record["outcome"] == "ok", record.get("failure")
     assert record["sanity"]["text"]["agrees"]
     (throughput,) = [one for one in record["metrics"] if one["name"] == "throughput"]
     assert "acceptance" in throughput["observed"]
-    (command,) = [p["argv"] for p in record["processes"] if "--speculative-config" in p["argv"]]
+    argvs = [one["argv"] for one in record["commands"]]
+    command = next(argv for argv in argvs if "--speculative-config" in argv)
     config = json.loads(command[command.index("--speculative-config") + 1])
     wanted = {"method": "ngram", "num_speculative_tokens": 4}
     assert config == {**wanted, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
@@ -140,10 +147,10 @@ def test_a_rank_killed_while_measuring_is_failed_with_its_signal(run, nodes, clu
 def test_a_rank_stopped_while_measuring_is_a_hang(run, nodes, cluster):
     moments = []
     stop = signal_while_measuring(nodes, "-STOP", moments)
-    record = run(plan_for(cluster, LONG, progress_s=20, **TENSOR), stop)
-    assert record["outcome"] == "hang", record.get("failure")
-    assert time.monotonic() - moments[0] < 20 + 30
-    assert "was silent for 20 s" in record["failure"]["reason"]
+    record = run(plan_for(cluster, LONG, progress_s=45, **TENSOR), stop)
+    assert (record["outcome"], record["failure"]["phase"]) == ("hang", "measure")
+    assert time.monotonic() - moments[0] < 45 + 30
+    assert "was silent for 45 s" in record["failure"]["reason"]
 
 
 def test_an_unknown_flag_is_failed_in_vllms_words(run, cluster):
@@ -156,7 +163,7 @@ def test_an_unknown_flag_is_failed_in_vllms_words(run, cluster):
 def test_ray_on_cpus_is_unsupported_before_anything_starts(run, cluster):
     record = run(plan_for(cluster, {**SERVE, "executor": ["ray"]}, **TENSOR))
     assert record["outcome"] == "unsupported"
-    assert (record["failure"]["phase"], record.get("processes", [])) == ("launch", [])
+    assert (record["failure"]["phase"], record["commands"]) == ("launch", [])
     assert "executor: [mp]" in record["failure"]["reason"]
 
 
@@ -185,6 +192,5 @@ def test_a_port_in_use_is_skipped_by_its_gate(run, nodes, cluster):
 
 def test_a_context_too_short_for_the_last_turn_is_left_out_of_the_plan(cluster):
     given = {"turns": [8], "system": [64], "message": [16], "insertion": [0], "n_gen": [64]}
-    plan = plan_for(cluster, given, benchmark=["session"])
-    assert not plan.cases
-    assert "max_model_len is 512" in plan.left_out[0].reason
+    with pytest.raises(InputError, match="takes 704 tokens, and max_model_len is 512"):
+        plan_for(cluster, given, benchmark=["session"])

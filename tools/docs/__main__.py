@@ -31,6 +31,7 @@ import versions
 import words
 
 import campaign
+import engines_ran
 
 _ROOT = Path(__file__).parents[2]
 _FOLDER = _ROOT / "docs" / "reference"
@@ -44,6 +45,7 @@ _SOURCES = (
     ports,
     machines,
     versions,
+    engines_ran,
     imports,
     recipes,
     model,

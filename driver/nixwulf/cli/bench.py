@@ -68,6 +68,7 @@ def bench(
       nixwulf bench both --baseline toolbox=old --fail-below 0.95
     """
     from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.plugins.engines import engines_without_run
     from nixwulf.report import load
     from nixwulf.sweep.plan import make_plan, plan_to_resume
     from nixwulf.sweep.render import print_plan
@@ -86,6 +87,11 @@ def bench(
         folder = out or new_folder(named.sweep.name, named.cluster)
         plan = named
         check_new(folder)
+    for name in engines_without_run(case.engine for case in plan.cases):
+        click.echo(
+            f"{name}: described, never run by Nixwulf's own tests; doubt the first results.",
+            err=form == "json",
+        )
     compared = None if baseline is None else _baseline(baseline, plan)
     if dry_run:
         print_json(plan.document()) if form == "json" else print_plan(plan)

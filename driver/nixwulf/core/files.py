@@ -77,8 +77,7 @@ def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") ->
             'lab/demo'.
         writer: the command that writes such a file, up to the file's path.
 
-    Raises:
-        InputError: there is none, with the names there are and that command.
+    Raises InputError: there is none, with the names there are and that command.
     """
     path = Path(name_or_path)
     is_path = path.suffix == suffix or path.is_absolute()
@@ -293,8 +292,7 @@ ELSEWHERE = "free some space or choose another folder with --out"
 def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) -> None:
     """Write a whole UTF-8 file or nothing: a reader sees the old content or the new, never a part.
 
-    Raises:
-        InputError: the device is full or the folder cannot be written.
+    Raises InputError: the device is full or the folder cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
     temporary: Path | None = None

@@ -162,8 +162,7 @@ class Pool(ThreadPoolExecutor):
 def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     """Start a child; one of another thread than the main one ends when the driver is interrupted.
 
-    Raises:
-        KeyboardInterrupt: the driver was interrupted.
+    Raises KeyboardInterrupt: the driver was interrupted.
     """
     scope = _scope()
     return scope.start(command, options) if scope else subprocess.Popen(command, **options)
@@ -220,8 +219,7 @@ def held_back() -> Iterator[None]:
     Only for the main thread, where Python runs handlers of signals, and for blocks that do not
     wait for anything.
 
-    Raises:
-        KeyboardInterrupt: after the block, where a signal came during it.
+    Raises KeyboardInterrupt: after the block, where a signal came during it.
     """
     came: list[int] = []
 

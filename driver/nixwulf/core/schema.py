@@ -100,8 +100,7 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
 def check(document: Any, kind: Kind, source: str) -> None:
     """Hold a document against its schema.
 
-    Raises:
-        InputError: with the source and the first key that is wrong.
+    Raises InputError: with the source and the first key that is wrong.
     """
     _refuse(problems(document, kind), source)
 

@@ -110,8 +110,7 @@ class PlacedModel:
 def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
     """The model of a sweep's entry.
 
-    Raises:
-        InputError: random weights that cannot be made.
+    Raises InputError: random weights that cannot be made.
     """
     if "random" not in values:
         keys = ("path", "id", "tokenizer", "hub", "sha256", "served")
@@ -131,8 +130,7 @@ def place(
         make: gives the file or folder of random weights, as the engine reads them.
         copy: copies a file to a path of a node; after it no node is asked anything.
 
-    Raises:
-        NixwulfError: a node did not answer, or a file could not be made or copied.
+    Raises NixwulfError: a node did not answer, or a file could not be made or copied.
     """
     if name := model.id or model.served:
         return PlacedModel(model, name, None)

@@ -158,8 +158,7 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
         name: of the quantization, such as 'Q4_K_M'.
         size_gib: of all of its files, 0 where it is not known.
 
-    Raises:
-        InputError: a name that is not known, without a size.
+    Raises InputError: a name that is not known, without a size.
     """
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
     if size_gib > 0:

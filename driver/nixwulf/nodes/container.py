@@ -94,8 +94,7 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
         name: of the lock file that is shipped, or IMAGE:TAG.
         cluster: the cluster file; what is held beside it goes before what is shipped.
 
-    Raises:
-        InputError: it is neither, or what is held was edited.
+    Raises InputError: it is neither, or what is held was edited.
     """
     lock = lock_beside(cluster)
     held = read_json(lock) if lock.exists() else {}
@@ -118,8 +117,7 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
 def resolve(name: str, source: str, cluster: str) -> str:
     """The image by its digest, of the name of a shipped lock file, IMAGE:TAG or IMAGE@DIGEST.
 
-    Raises:
-        InputError: it is unknown, or a tag that is held to no digest yet.
+    Raises InputError: it is unknown, or a tag that is held to no digest yet.
     """
     if _REFERENCE.fullmatch(name):
         return name
@@ -136,8 +134,7 @@ def resolve(name: str, source: str, cluster: str) -> str:
 def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> Toolbox | str:
     """An image on a node, in one round trip.
 
-    Args:
-        model: the path of a model on the node, or a name on Hugging Face.
+    model: the path of a model on the node, or a name on Hugging Face.
 
     Returns:
         What it has, or why it cannot be used there, as one sentence.

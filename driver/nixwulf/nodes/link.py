@@ -111,8 +111,7 @@ def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Pa
         fabric: both are on it; its speed sets how much is sent.
         folder: where the output of iperf3's server goes.
 
-    Raises:
-        NixwulfError: with iperf3's own words.
+    Raises NixwulfError: with iperf3's own words.
     """
     end = target.node.end_to(fabric.name, source.node.name)
     if end is None:

@@ -240,8 +240,7 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[str, int, int]]:
 def connection(lines: Sequence[str], ports: Sequence[str]) -> int:
     """Bytes that one TCP connection carried both ways, of `netstat -anv`.
 
-    Args:
-        ports: of the other end, and of this one.
+    ports: of the other end, and of this one.
 
     Returns:
         0 where it is not listed, or by a macOS whose netstat does not count them.

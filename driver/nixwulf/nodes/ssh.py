@@ -192,8 +192,7 @@ class Connection:
     def first_bytes(self, path: str, count: int) -> bytes:
         """As many bytes of a file as there are, at most COUNT; empty when it cannot be read.
 
-        Raises:
-            Unreachable: the node did not answer, or its disk did not.
+        Raises Unreachable: the node did not answer, or its disk did not.
         """
         script = '[ -f "$1" ] && exec head -c "$2" -- "$1"'  # a FIFO would be waited for
         command = self.argv(["sh", "-c", script, "sh", path, str(count)])

@@ -40,11 +40,9 @@ def put(
 
     It ends at the connection's deadline, if it has one, and where nothing moves.
 
-    Args:
-        observer: called with how many bytes of how many have been sent, when there are more.
+    observer: called with how many bytes of how many have been sent, when there are more.
 
-    Raises:
-        NixwulfError: it stood still, or the node did not answer or could not write it.
+    Raises NixwulfError: it stood still, or the node did not answer or could not write it.
     """
     size = local.stat().st_size
     command = node.argv(["sh", "-c", _PUT, "sh", remote, str(size)])
@@ -71,11 +69,9 @@ def run_long(
 
     It ends at the connection's deadline, if it has one, and where it reports nothing more.
 
-    Args:
-        observer: called with its last line, when there is another.
+    observer: called with its last line, when there is another.
 
-    Raises:
-        Unreachable: the node did not answer, or the command stood still.
+    Raises Unreachable: the node did not answer, or the command stood still.
     """
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as words:
 

@@ -123,8 +123,7 @@ def served(
 ) -> Found:
     """The client of any server: only its own backend's name shows that the server is its own.
 
-    Args:
-        engines: those that it has backends for by their names.
+    engines: those that it has backends for by their names.
     """
     if not found.completed:
         raise ParseError(f"{tool} completed no request, and {found.failed} failed.")

@@ -138,8 +138,7 @@ def choose(
         kind: vendor of the GPU, or 'cpu'.
         known: constants by engine and kind; None: those that are shipped.
 
-    Raises:
-        InputError: there are none for the engine, or none for it on such a device.
+    Raises InputError: there are none for the engine, or none for it on such a device.
     """
     known = load() if known is None else known
     if engine not in known:

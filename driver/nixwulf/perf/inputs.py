@@ -167,8 +167,7 @@ def fabric_facts(
     Returns:
         The facts; each usual one is named in assumptions, with its source.
 
-    Raises:
-        InputError: the kind has no usual latency by that transport.
+    Raises InputError: the kind has no usual latency by that transport.
     """
     rows = [row for row in _table() if row["kind"] == kind and row["transport"] == transport]
     if not rows:

@@ -52,8 +52,7 @@ def predict(
             a second), or 'serve' (tokens generated a second, the time of the prompts included).
         constants: of the engine on such devices; None: the fitted ones.
 
-    Raises:
-        InputError: several nodes without a fabric or not split, or one node that is split.
+    Raises InputError: several nodes without a fabric or not split, or one node that is split.
     """
     work, tokens = total(platforms, model, strategy, fabric, metric=metric)
     kind = platforms[0].kind
@@ -110,8 +109,7 @@ def doubt(
 def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
     """Deviation of the logarithm of the weights read, for a batch may prefer the same experts.
 
-    Args:
-        metric: decode, prompt or serve.
+    metric: decode, prompt or serve.
     """
     if not model.routed:
         return 0.0
@@ -137,8 +135,7 @@ def total(
         fabric: the link between the nodes; None on one node.
         metric: decode, prompt or serve.
 
-    Raises:
-        InputError: as predict.
+    Raises InputError: as predict.
     """
     _check(platforms, strategy, fabric, metric)
     if metric == "decode":

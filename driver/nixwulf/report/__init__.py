@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def load() -> None:
     """Load what reports are made with, which takes half a second; an interrupt ends it between two.
 
-    Raises:
-        KeyboardInterrupt: in a thread of a pool, when the driver was interrupted.
+    Raises KeyboardInterrupt: in a thread of a pool, when the driver was interrupted.
     """
     modules = ("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas")
     for name in (*modules, "nixwulf.report.summary", "nixwulf.report.html"):

@@ -88,11 +88,9 @@ def posted(records: Iterable[Record]) -> list[Posted]:
 def to_table(records: Iterable[Record], source: str) -> str:
     """Markdown as llama-benchy prints it, a table a configuration.
 
-    Args:
-        source: where they are from, for a sentence.
+    source: where they are from, for a sentence.
 
-    Raises:
-        InputError: none of them has such a test.
+    Raises InputError: none of them has such a test.
     """
     return "".join(f"{line}\n" for one in _some(posted(records), source) for line in _lines(one))
 
@@ -100,11 +98,9 @@ def to_table(records: Iterable[Record], source: str) -> str:
 def to_csv(records: Iterable[Record], source: str) -> str:
     """The benchmark.csv of a submission to Spark Arena, which is llama-benchy's CSV.
 
-    Args:
-        source: where they are from, for a sentence.
+    source: where they are from, for a sentence.
 
-    Raises:
-        InputError: they have no run of llama-benchy, or several configurations.
+    Raises InputError: they have no run of llama-benchy, or several configurations.
     """
     found = [one for one in posted(records) if one.benchmark == _TOOL]
     one, *others = _some(found, source)

@@ -29,8 +29,7 @@ def only_driver(folder: Path) -> Iterator[None]:
 
     The folder is made where it is not there, and removed where nothing is left in it.
 
-    Raises:
-        InputError: another driver has the folder.
+    Raises InputError: another driver has the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK

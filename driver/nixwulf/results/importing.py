@@ -148,8 +148,7 @@ def records_of(
         tool: the tool's name; None: the content shows it.
         on_unread: gets a sentence for each run that cannot be read, where others can.
 
-    Raises:
-        InputError: with the file's name, for what cannot be read.
+    Raises InputError: with the file's name, for what cannot be read.
     """
     content = _content(path)
     try:

@@ -221,8 +221,7 @@ class Plan:
 def make_plan(sweep: Sweep, cluster: Cluster, only: str = "", waived: Sequence[str] = ()) -> Plan:
     """Expand a sweep on a cluster; `only` is a query that a case has to meet, empty for all.
 
-    Raises:
-        InputError: for unknown names, or when no case is left.
+    Raises InputError: for unknown names, or when no case is left.
     """
     waived = gates.known_names(waived)
     meters.require_known(cluster)
@@ -333,8 +332,7 @@ def plan_to_resume(
         named: the plan that the command line gives, of the user's own files; None: it gives none.
         allow_commands: whether the plan may run commands on this machine that no such file has.
 
-    Raises:
-        InputError: it is another one than the command line names, or has commands of its own.
+    Raises InputError: it is another one than the command line names, or has commands of its own.
     """
     path = folder / "plan.json"
     if not path.exists():

@@ -196,8 +196,7 @@ class ReferenceFolder:
     def get(self, case: Case, nodes: int) -> References | None:
         """The answers of a case of that kind, if that many nodes have given them.
 
-        Raises:
-            NixwulfError: the file has something else.
+        Raises NixwulfError: the file has something else.
         """
         path = self._path(case, nodes)
         return read_texts(path) if path.exists() else None

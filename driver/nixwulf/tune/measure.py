@@ -36,8 +36,7 @@ def measure(
         on_run_end: gets the place of each strategy whose run has ended.
         beside: called while the nodes are brought up: nothing may run beside a measurement.
 
-    Raises:
-        GateError: where nodes cannot be reached.
+    Raises GateError: where nodes cannot be reached.
     """
     cases = [option.case for option in state.options]
     with ExitStack() as stack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from nixwulf.cli.engines import engines
@@ -58,3 +59,24 @@ def test_the_json_has_every_program_of_every_engine_found_or_not(empty):
     assert present["origin"] == "cache"
     assert present["version"] == "1.2.3"
     assert present["programs"]["rpc-server"] == str(folder / "ggml-rpc-server")
+
+
+def test_an_engine_alone_is_made_on_this_machine(empty):
+    folder = _put_built_programs()
+    done = CliRunner().invoke(engines, ["install", "llama.cpp"])
+    assert done.exit_code == 0
+    assert done.output.startswith("llama.cpp: 1.2.3, ")
+    assert str(folder / "llama-bench") in done.output
+
+
+def test_an_engine_that_nothing_makes_says_what_to_do(empty):
+    done = CliRunner().invoke(engines, ["install", "sglang"])
+    assert done.exit_code != 0
+    assert "has no wheel for CPUs" in done.output
+
+
+@pytest.mark.parametrize("given", [[], ["vllm", "--cluster", "dgx-spark-2"]])
+def test_neither_a_cluster_nor_an_engine_and_both_are_refused_with_the_command(empty, given):
+    done = CliRunner().invoke(engines, ["install", *given])
+    assert done.exit_code == 2
+    assert "nixwulf engines install vllm" in done.output

@@ -254,8 +254,7 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
         lifeline: whether the lab ends with this process, however that ends; else it stays until
             `down`.
 
-    Raises:
-        InputError: for what the user can mend.
+    Raises InputError: for what the user can mend.
     """
     check_name(name)
     check_cluster(cluster)

@@ -222,8 +222,7 @@ def unshare(namespaces: Namespace) -> None:
 def mount(source: str, target: Path, kind: str, flags: Mount, options: str = "") -> None:
     """Mount a file system, or bind where kind is empty; flags of mount(2), options as in mount(8).
 
-    Raises:
-        OSError: with the target's name.
+    Raises OSError: with the target's name.
     """
     result = _libc.mount(
         source.encode(),

@@ -137,8 +137,7 @@ def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:
     """The system of each attribute; nothing is built.
 
-    Raises:
-        InputError: the flake does not evaluate, or has no such configuration.
+    Raises InputError: the flake does not evaluate, or has no such configuration.
     """
     output = "darwinConfigurations" if darwin else "nixosConfigurations"
     layout = _LAYOUT.read_text("utf-8")

@@ -136,8 +136,7 @@ def install(
     Returns:
         By name why a node was not installed, None for those that were.
 
-    Raises:
-        InputError: ssh would take any machine for a node; nothing was started.
+    Raises InputError: ssh would take any machine for a node; nothing was started.
     """
     folder.mkdir(parents=True, exist_ok=True)
     running: list[InstallationRun] = []
@@ -163,8 +162,7 @@ def pinned_ssh(connection: Connection) -> str:
     nixos-anywhere makes ssh check no host key, by options before those that it can be given; of
     options that ssh reads twice the first counts, so only a program of that name comes before.
 
-    Raises:
-        InputError: the user's ssh keeps no host key of the node.
+    Raises InputError: the user's ssh keeps no host key of the node.
     """
     words = connection.fresh().options
     if connection.node.host_key is None:

@@ -288,8 +288,7 @@ def calibrated(
         speed: tok/s.
         error: how far off that speed may be, as a share of it.
 
-    Raises:
-        InputError: for a speed that no machine has.
+    Raises InputError: for a speed that no machine has.
     """
     if not speed > 0:
         raise InputError(f"One node was measured at {speed!r} tok/s; expected more than 0.")

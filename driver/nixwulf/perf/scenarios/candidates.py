@@ -99,8 +99,7 @@ class Placement:
     ) -> str | None:
         """Why an engine cannot be run so, or None.
 
-        Args:
-            point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
+        point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
         """
         for node in nodes:
             if gpu_vendor(node.platform) not in {*engine.gpus, _NO_GPU}:
@@ -138,8 +137,7 @@ def placements(
 ) -> Iterator[Placement]:
     """Every combination, once: by nodes, then fabric, transport and parallelism.
 
-    Args:
-        parallelisms: None stands for what measures the machines.
+    parallelisms: None stands for what measures the machines.
     """
     found = (
         Placement(count, None, None, split)

@@ -35,8 +35,7 @@ def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> ModelDescri
         quant: quantization where the name does not give it; may be empty.
         size_gib: of all its files, GiB, for the bits of a weight; 0: unknown.
 
-    Raises:
-        InputError: for what is not known or cannot be read, with what to give instead.
+    Raises InputError: for what is not known or cannot be read, with what to give instead.
     """
     if not name.strip():
         raise InputError("The name of the model is empty; give one such as gpt-oss-20b, or a GGUF.")

@@ -124,8 +124,7 @@ def of_link(fabric: str, what_ifs: Iterable[WhatIf]) -> dict[str, float]:
 def of_constants(engine: str, constants: Constants, what_ifs: Iterable[WhatIf]) -> Constants:
     """The constants of an engine with the changes of what-ifs.
 
-    Args:
-        what_ifs: those of other engines or facts change nothing.
+    what_ifs: those of other engines or facts change nothing.
     """
     for one in what_ifs:
         if (one.group, one.name) == ("engine", engine):

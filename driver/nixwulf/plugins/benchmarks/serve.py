@@ -279,8 +279,7 @@ def metrics(
         state: "warm" or "cold".
         drafts: whether tokens are drafted: those of a step come together, so that there is no itl.
 
-    Raises:
-        RunFailure: no answer has a time between tokens.
+    Raises RunFailure: no answer has a time between tokens.
     """
     answers = [answer for one in passes for answer in one.answers]
     rates = [answer.decode for answer in answers if answer.decode is not None]

@@ -60,8 +60,7 @@ def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
     Without --num-warmups and the ready check, the default before 0.14: both send the first prompt
     of the pass, which the server then has in its prefix cache (vllm/benchmarks/serve.py).
 
-    Args:
-        result: path of the JSON that the client writes on the head.
+    result: path of the JSON that the client writes on the head.
     """
     values = run.case.parameters
     argv = [run.program(ENGINE.name), "bench", "serve", "--backend", ENGINE.name]
@@ -87,8 +86,7 @@ def metrics(
         passes: what vLLM's client saved of each.
         windows: when each was, seconds, where that is known.
 
-    Raises:
-        RunFailure: where the times of single requests were not saved.
+    Raises RunFailure: where the times of single requests were not saved.
     """
     values = run.case.parameters
     conditions = {key: values[key] for key in VllmBench.parameters}
@@ -129,8 +127,7 @@ def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
     (vllm/benchmarks/serve.py), with queries of the server's own metrics beside: all of that has to
     be hardly more than the duration that the client reports for the requests.
 
-    Args:
-        text: the client's output.
+    text: the client's output.
     """
     last = next((i for i, line in enumerate(text.split("\n")) if line.startswith(_LAST)), None)
     if last is None or last + 1 >= len(came):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import read_toml
 from nixwulf.core.registry import choose, discover
 from nixwulf.llm.model_facts import ModelShape
 from nixwulf.nodes import container
@@ -33,8 +36,6 @@ from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nixwulf.core.registry import Parameter
     from nixwulf.llm.random_model import RandomModel
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
@@ -83,10 +84,8 @@ class Engine(ABC):
     """Programs that are this engine inside, as records of others name them."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
     """Options of its own that a sweep can vary, beside those of the benchmark."""
-    reserved_arguments: ClassVar[Mapping[str, str]] = {}
-    """Flags that the driver sets, in words apart, with what a sweep uses instead of `arguments`."""
     reserved_variables: ClassVar[Mapping[str, str]] = {}
-    """So its variables; of a family the name ends with '*'."""
+    """Variables that the driver sets, with what a sweep uses instead; of a family with '*'."""
     text_parameters: tuple[str, ...] = ()
     """Those of its options of which another value is another text, or another back end's."""
     programs: tuple[str, ...]
@@ -137,6 +136,11 @@ class Engine(ABC):
     gpus: tuple[str, ...] = ("amd", "nvidia", "apple")
     """Vendors whose GPUs it has kernels for; beside any other's it computes on the CPU."""
 
+    @property
+    def reserved_arguments(self) -> Mapping[str, str]:
+        """So its flags, in words apart: data/reserved_arguments.toml."""
+        return dict(_data("reserved_arguments.toml").get(self.name, {}))
+
     def recipe(self) -> Recipe | None:
         """How its programs are made on this machine; None: they are only looked for on PATH."""
         return None
@@ -167,13 +171,12 @@ class Engine(ABC):
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Why a point of a sweep cannot be run, or None.
 
-        Args:
-            point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
-                the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
-                `served` is the name that a server has for the model, if the sweep gives one;
-                `shape` is the model's, as far as it is known; `gpus` are the vendors of its nodes'
-                GPUs, with an empty one where a platform has none, and `bandwidths` those of their
-                memory by node, GB/s, 0 where one is not known.
+        point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind` the
+        kind of its fabric, or None; `cables` and `control` are as for `cables_problem`; `served` is
+        the name that a server has for the model, if the sweep gives one; `shape` is the model's, as
+        far as it is known; `gpus` are the vendors of its nodes' GPUs, with an empty one where a
+        platform has none, and `bandwidths` those of their memory by node, GB/s, 0 where one is not
+        known.
         """
         given = point["parameters"]
         if taken := passthrough.problem(given, self.reserved_arguments, self.reserved_variables):
@@ -233,8 +236,7 @@ class Engine(ABC):
 
         Without them, as here, texts are compared by `greedy_tokens`.
 
-        Args:
-            context: tokens that it should have room for.
+        context: tokens that it should have room for.
         """
         from nixwulf.plugins.runtime.logprobs import TokensOnly
 
@@ -265,6 +267,22 @@ class Engine(ABC):
         from nixwulf.plugins.engines.serving import serving
 
         return serving(self, run, run.started)
+
+
+@cache
+def _data(name: str) -> dict[str, Any]:
+    return read_toml(Path(str(resources.files("nixwulf"))) / "data" / name)
+
+
+def runs_of(name: str) -> list[dict[str, Any]]:
+    """This project's own runs of an engine that ended ok; empty where it was only described."""
+    return [one for one in _data("engines_ran.toml")["runs"] if one["engine"] == name]
+
+
+def engines_without_run(names: Iterable[str | None]) -> list[str]:
+    """Those of some engines, None for none, that this project has only described."""
+    driven = (name for name in sorted(filter(None, set(names))) if not find(name).elsewhere)
+    return [name for name in driven if not runs_of(name)]
 
 
 @cache

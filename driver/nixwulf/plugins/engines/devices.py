@@ -59,8 +59,7 @@ def in_python(program: str, code: str, *arguments: str) -> list[str]:
 def ask(run: Run, program: str, code: str) -> dict[str, str]:
     """The device that code prints in the Python of a program, by node; empty where it prints none.
 
-    Args:
-        program: its name on PATH; a node without it has an empty answer.
+    program: its name on PATH; a node without it has an empty answer.
     """
 
     def of(node: Connection) -> str:
@@ -85,8 +84,7 @@ def record(run: Run, devices: Mapping[str, str]) -> None:
 def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailure:
     """A run that fails because a node's GPU would not compute.
 
-    Args:
-        remedy: a command or a change that helps, as a clause.
+    remedy: a command or a change that helps, as a clause.
     """
     return RunFailure(
         "failed",
@@ -102,8 +100,7 @@ def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: s
         devices: by node, as from `ask`.
         remedy: what to do on a node whose GPU is not used, as a clause.
 
-    Raises:
-        RunFailure: a node computes on its CPU although its platform has such a GPU.
+    Raises RunFailure: a node computes on its CPU although its platform has such a GPU.
     """
     record(run, {node.node.name: devices[node.node.name] or "unknown" for node in run.nodes})
     for node in run.nodes:

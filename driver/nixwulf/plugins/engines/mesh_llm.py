@@ -68,14 +68,6 @@ class MeshLlm(Engine):
         ),
         "max_vram_gb": Parameter(default=0, help="GB; 0: all"),
     }
-    reserved_arguments: ClassVar = {
-        " ".join(PUBLIC): "none of them: they leave the cluster for a public mesh",
-        "--gguf --model": "models in the sweep",
-        "--port --console --bind-port --relay --join --headless --log-format": "the axis nodes",
-        "--split": "the axis parallelism",
-        "--llama-flavor": "the parameter llama_flavor",
-        "--max-vram": "the parameter max_vram_gb",
-    }
     text_parameters = ("llama_flavor",)
     programs = ("mesh-llm",)
     version_options = ("--version",)
@@ -136,8 +128,7 @@ ENGINE = MeshLlm()
 def argv(run: Run, node: Connection, join: Sequence[str] = ()) -> list[str]:
     """A node's command line.
 
-    Args:
-        join: the option by which it joins the head's mesh; empty on the head.
+    join: the option by which it joins the head's mesh; empty on the head.
     """
     values = run.case.parameters
     program = run.program("mesh-llm", node)
@@ -229,8 +220,7 @@ def model_name(run: Run, head: OwnedProcess) -> str:
 def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
     """The first event of a name on a node.
 
-    Raises:
-        RunFailure: an error was printed, the process ended, or a clock ran out.
+    Raises RunFailure: an error was printed, the process ended, or a clock ran out.
     """
     clocks = Clocks(run, process)
     while True:

@@ -52,8 +52,7 @@ def problem(
 ) -> str | None:
     """Why an engine cannot split a model so, as a clause, or None; what is not known is no reason.
 
-    Args:
-        parallelism: single, pipeline or tensor.
+    parallelism: single, pipeline or tensor.
     """
     if nodes == 1:
         return None

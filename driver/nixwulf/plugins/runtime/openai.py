@@ -150,9 +150,8 @@ class Endpoint:
     def completions(self, context: int, **wanted: Any) -> Completions:
         """What continues prompts with log-probabilities.
 
-        Args:
-            context: tokens that the server has room for; 0 where it does not tokenize.
-            wanted: how it is asked for log-probabilities, if not by their count.
+        context: tokens that the server has room for; 0 where it does not tokenize. wanted: how it
+        is asked for log-probabilities, if not by their count.
         """
         return Completions(self.post, self._fixed, context, wanted or {"logprobs": TOP})
 

@@ -63,8 +63,7 @@ class Completions:
     def tokens(self, text: str, *, beginning: bool = True) -> list[int]:
         """A text as the model's tokenizer makes it, with what a beginning has before it, if any.
 
-        Raises:
-            RunFailure: the server does not tokenize.
+        Raises RunFailure: the server does not tokenize.
         """
         # Names are those of vLLM, then of llama-server.
         request = {"model": self.request["model"], "prompt": text, "content": text}
@@ -77,8 +76,7 @@ class Completions:
         Of llama-server a bias makes it the one that is taken; log-probabilities are of before any
         bias. There are none of a token that is the first part of a character.
 
-        Raises:
-            RunFailure: it took another one, or gave no answer.
+        Raises RunFailure: it took another one, or gave no answer.
         """
         if self.forced_in_prompt:
             return self._in_prompt(before, token)
@@ -154,8 +152,7 @@ class Completions:
 
         What comes after it is of a text that is not known. None where no token is left out.
 
-        Args:
-            found: the answer, which says how many tokens were made.
+        found: the answer, which says how many tokens were made.
         """
         try:
             parts = (found["choices"][0]["logprobs"] or {"content": []})["content"]
@@ -198,8 +195,7 @@ def positions(answer: Any) -> Answer:
     list of each kind (vLLM). llama-server has numbers since December 2024
     (https://github.com/ggml-org/llama.cpp/pull/10783).
 
-    Raises:
-        RunFailure: it has no tokens.
+    Raises RunFailure: it has no tokens.
     """
     try:
         choice = answer["choices"][0]

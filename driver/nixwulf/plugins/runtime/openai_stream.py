@@ -120,9 +120,8 @@ class Answer:
 def other_model(asked: str, answer: Mapping[str, Any]) -> str | None:
     """Why an answer is of another model than the one that was asked for, or None.
 
-    Args:
-        asked: the name that it has to give; empty: any.
-        answer: as JSON; one that names no model may be of any.
+    asked: the name that it has to give; empty: any. answer: as JSON; one that names no model may be
+    of any.
     """
     named = answer.get("model")
     if not asked or not isinstance(named, str) or named in ("", asked):

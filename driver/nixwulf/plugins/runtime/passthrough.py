@@ -82,8 +82,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def environment_text(value: Any, source: str) -> str:
     """A mapping of variables as the text that a case has; a text as it is.
 
-    Raises:
-        InputError: a name is none, a value is no text or number, or a secret is written down.
+    Raises InputError: a name is none, a value is no text or number, or a secret is written down.
     """
     if not isinstance(value, Mapping):
         value = _read(value, source)
@@ -217,8 +216,7 @@ def as_texts(
 ) -> dict[str, Any]:
     """A block or a point of a sweep whose environments, and what `more` parses, are texts.
 
-    Raises:
-        InputError: arguments are no words, or an environment is none.
+    Raises InputError: arguments are no words, or an environment is none.
     """
     given = dict(block.get("parameters", {}))
     for key, parse in {ARGUMENTS: _joined, ENVIRONMENT: environment_text, **more}.items():

@@ -211,12 +211,10 @@ class Load:
     async def fill(self, counting: Counting | None, slots: int) -> None:
         """Send the beginning of each slot, so that a server with a cache has it there.
 
-        Args:
-            counting: how the server counts prompts; None: in words.
-            slots: in flight at once, as `send` is asked for afterwards.
+        counting: how the server counts prompts; None: in words. slots: in flight at once, as `send`
+        is asked for afterwards.
 
-        Raises:
-            StreamError: an answer is not whole.
+        Raises StreamError: an answer is not whole.
         """
         found = [await self.text_of(counting, self.depth) for _ in range(slots)]
         self._beginnings = tuple(found)
@@ -231,8 +229,7 @@ class Load:
             counting: how the server counts prompts; None: prompts have n_prompt words.
             n_gen: tokens of each answer.
 
-        Raises:
-            StreamError: an answer is not whole.
+        Raises StreamError: an answer is not whole.
         """
         own = counting.own if counting and self._beginnings else 0
         texts = [await self.text_of(counting, self.n_prompt + own) for _ in range(requests)]

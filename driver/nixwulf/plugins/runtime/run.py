@@ -154,16 +154,14 @@ class Run:
     def data_address(self, node: Connection, other: Connection | None = None) -> str:
         """A node's address on the case's fabric, or loopback when one node runs alone.
 
-        Args:
-            other: who reaches it by that; None: the head, or of the head's own the first worker.
+        other: who reaches it by that; None: the head, or of the head's own the first worker.
         """
         return self.end(node, other).address if self.case.fabric else "127.0.0.1"
 
     def end(self, node: Connection, other: Connection | None = None) -> Attachment:
         """A node's end of what joins it to another on the fabric, as of `data_address`.
 
-        Raises:
-            RunFailure: no cable joins them.
+        Raises RunFailure: no cable joins them.
         """
         other = other or (self.head if node is not self.head else self.workers[0])
         end = node.node.end_to(self.case.fabric or "", other.node.name)
@@ -263,8 +261,7 @@ class Run:
             arguments: $1, $2, ...
             timeout_s: seconds that it may take.
 
-        Raises:
-            NixwulfError: it failed or took longer.
+        Raises NixwulfError: it failed or took longer.
         """
         toolbox = self.toolboxes.get(node.node.name)
         if not toolbox:
@@ -283,11 +280,9 @@ class Run:
     ) -> OwnedProcess:
         """Run a program to its end under both clocks.
 
-        Args:
-            name: of the process in the run's raw folder.
+        name: of the process in the run's raw folder.
 
-        Raises:
-            RunFailure: `timeout` or `hang`.
+        Raises RunFailure: `timeout` or `hang`.
         """
         process = self.start(node, name, argv, environment)
         self.watch(process)
@@ -337,8 +332,7 @@ class Run:
     def signs_of_life(self, process: OwnedProcess | None) -> tuple[Sign, ...]:
         """Of a silent run: bytes on the fabric, or CPU time alone; empty where it is not counted.
 
-        Raises:
-            Unreachable: a node did not answer.
+        Raises Unreachable: a node did not answer.
         """
         if self.fabric is None:
             times = cpu_times(self.head, process) if process else []
@@ -377,9 +371,8 @@ class Clocks:
     ) -> None:
         """Start the progress clock; the wall clock has run since the run began.
 
-        Args:
-            process: what is watched, and stopped at a limit; None: somebody else's server.
-            life: signs of life of a silent program; None: those of the run.
+        process: what is watched, and stopped at a limit; None: somebody else's server. life: signs
+        of life of a silent program; None: those of the run.
         """
         self._run = run
         self._process = process

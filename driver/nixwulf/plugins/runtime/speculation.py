@@ -66,7 +66,7 @@ _COUNTER = re.compile(
 
 
 @dataclass(frozen=True)
-class Draft:
+class Drafter:
     """What drafts in a case.
 
     kind: of the above. method: the engine's own word for it; empty: it is known by the kind, or by
@@ -87,23 +87,22 @@ class Draft:
         return bool(self.method or self.more)
 
 
-def of(parameters: Mapping[str, Any]) -> Draft:
+def of(parameters: Mapping[str, Any]) -> Drafter:
     """The draft of a case."""
     given = str(parameters.get(DRAFT, NONE))
     tokens = int(parameters.get(DRAFT_TOKENS, 0))
     if given == NONE:
-        return _by_hand(passthrough.arguments(parameters)) or Draft(NONE, tokens=tokens)
+        return _by_hand(passthrough.arguments(parameters)) or Drafter(NONE, tokens=tokens)
     if given.startswith("{"):
         return _read(json.loads(given))
     kind = given if given in (NGRAM, MTP) else MODEL
-    return Draft(kind, model=given if kind == MODEL else "", tokens=tokens)
+    return Drafter(kind, model=given if kind == MODEL else "", tokens=tokens)
 
 
 def as_text(value: Any, source: str) -> Any:
     """A draft {method, model, tokens, ...} as the text that a case has; a word as it is.
 
-    Raises:
-        InputError: it has neither method nor model, or a number of tokens that is none.
+    Raises InputError: it has neither method nor model, or a number of tokens that is none.
     """
     if not isinstance(value, Mapping):
         return value
@@ -121,13 +120,13 @@ def as_text(value: Any, source: str) -> Any:
     return json.dumps(value, sort_keys=True)
 
 
-def _read(document: Mapping[str, Any], *, by_hand: bool = False) -> Draft:
+def _read(document: Mapping[str, Any], *, by_hand: bool = False) -> Drafter:
     """A draft {method, model, tokens, ...}."""
     rest = dict(document)
     method, model = str(rest.pop("method", "")), str(rest.pop("model", ""))
     tokens = int(rest.pop("tokens", 0))
     kind = MODEL if model else method if method in (NGRAM, MTP) else METHOD
-    return Draft(kind, "" if method == kind else method, model, tokens, rest, by_hand)
+    return Drafter(kind, "" if method == kind else method, model, tokens, rest, by_hand)
 
 
 def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -143,7 +142,7 @@ def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return rest, own
 
 
-def _by_hand(words: Sequence[str]) -> Draft | None:
+def _by_hand(words: Sequence[str]) -> Drafter | None:
     """The draft that arguments give, whose model is vLLM's to find; None without one."""
     _, own = _apart(words)
     if not own:
@@ -153,7 +152,7 @@ def _by_hand(words: Sequence[str]) -> Draft | None:
         tokens = {"tokens": document.pop(_TOKENS)} if _TOKENS in document else {}
         return replace(_read({**document, **tokens}, by_hand=True), model="")
     except (ValueError, TypeError, IndexError, RecursionError):
-        return Draft(METHOD, by_hand=True)  # key by key, or vLLM says what is wrong with it
+        return Drafter(METHOD, by_hand=True)  # key by key, or vLLM says what is wrong with it
 
 
 def flags(prefix: str, values: Mapping[str, Any]) -> list[str]:
@@ -308,11 +307,9 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
     `acceptance` (%): accepted of drafted tokens, by pass. `tokens_per_step` (tok/step): tokens
     after the first of each answer over the steps that made them.
 
-    Args:
-        run: gets a warning where the server does not count.
+    run: gets a warning where the server does not count.
 
-    Raises:
-        RunFailure: fallback, where a model drafted nothing.
+    Raises RunFailure: fallback, where a model drafted nothing.
     """
     known = [one.drafted for one in passes if one.drafted]
     drafted = sum(one.drafted for one in known)

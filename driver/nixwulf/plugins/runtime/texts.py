@@ -69,8 +69,7 @@ class Counting:
 
         What is left after whole words is letters: where a word is several tokens, a letter is one.
 
-        Args:
-            number: of the request in the run; no two begin alike.
+        number: of the request in the run; no two begin alike.
         """
         words, letters = divmod(tokens - self.own, self.word)
         return row(number, words, seed) + "x" * letters
@@ -86,8 +85,7 @@ def counting(few: int, many: int) -> Counting | None:
 def row(number: int, words: int, seed: int) -> str:
     """Words that differ from those of any other number, the first two for certain.
 
-    Args:
-        words: how many, at least NUMBER_WORDS.
+    words: how many, at least NUMBER_WORDS.
     """
     stream = random.Random(f"{seed}/{number}")  # noqa: S311 - the same on every machine
     digits = [number % len(WORDS), number // len(WORDS) % len(WORDS)]
@@ -149,8 +147,7 @@ class Cutter:
     async def text(self, number: int, tokens: int) -> str:
         """A text that begins like none of another number.
 
-        Raises:
-            StreamError: the kind has no text as short as that.
+        Raises StreamError: the kind has no text as short as that.
         """
         most_left = max(_ROW_LEAST, int(tokens * _ROW_SHARE)) + self.counting.word
         low, most = 0, 2 * tokens + 1

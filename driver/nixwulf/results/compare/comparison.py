@@ -71,8 +71,7 @@ class Comparison:
 def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
     """Compare equal conditions of two sides.
 
-    Raises:
-        InputError: when the sides have no equal conditions.
+    Raises InputError: when the sides have no equal conditions.
     """
     found = pair_up(a, b, over)
     return Comparison(
@@ -93,8 +92,7 @@ def compare_paths(a: str, b: str, folder: Path, over: Sequence[str] = ()) -> Com
         a: a path, or a query of the folder's records: what is compared with.
         folder: where queries choose from.
 
-    Raises:
-        InputError: for what names no record, and when the sides have no equal conditions.
+    Raises InputError: for what names no record, and when the sides have no equal conditions.
     """
     return compare(read_side(a, folder), read_side(b, folder), over)
 

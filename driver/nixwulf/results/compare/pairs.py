@@ -132,8 +132,7 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
 
     Where a side has several values of such a key, it is not compared: which of them is meant?
 
-    Raises:
-        InputError: when nothing is equal.
+    Raises InputError: when nothing is equal.
     """
     _check_over(over, (*a.rows, *b.rows))
     metrics_a, metrics_b = (

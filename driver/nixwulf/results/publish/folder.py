@@ -87,11 +87,9 @@ def publication(
 ) -> Publication:
     """A run folder made fit for others.
 
-    Args:
-        names: of engines and benchmarks, which identify nobody.
+    names: of engines and benchmarks, which identify nobody.
 
-    Raises:
-        InputError: when two records become one, or no text of the run has one of the others.
+    Raises InputError: when two records become one, or no text of the run has one of the others.
     """
     others = tuple(other.strip() for other in others)
     _check_words(folder, others)

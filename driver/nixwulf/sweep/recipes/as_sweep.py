@@ -27,9 +27,8 @@ _WIDTH = 120
 def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     """The recipes of a file: one, or one for each command of a text.
 
-    Args:
-        path: YAML by its suffix, else a text of commands.
-        model: instead of the recipe's own; empty: that.
+    path: YAML by its suffix, else a text of commands. model: instead of the recipe's own; empty:
+    that.
 
     Raises:
         InputError: it is no recipe, or one that no sweep can say, with the line where there is one.
@@ -75,8 +74,7 @@ def _starts(path: Path) -> Sequence[Start]:
 def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     """The YAML of a sweep: the first recipe is its matrix, the others are more blocks.
 
-    Raises:
-        InputError: what is made is no sweep, such as for a variable's name that is none.
+    Raises InputError: what is made is no sweep, such as for a variable's name that is none.
     """
     models: dict[str, Any] = {}
     blocks = []
@@ -141,8 +139,7 @@ def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:
 def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
     """Its axes, each with one value but for the lists of a benchmark's flags.
 
-    Args:
-        draft: that of a model that drafts for it, or empty.
+    draft: that of a model that drafts for it, or empty.
     """
     parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}
     drafts = parameters.get(speculation.DRAFT, [])

@@ -65,8 +65,7 @@ def without_meaning(
 ) -> tuple[Omission, ...]:
     """The keys of a recipe that its reader has no use for, each with why.
 
-    Args:
-        reasons: why a sweep has no such key, by key; of others it is not known.
+    reasons: why a sweep has no such key, by key; of others it is not known.
     """
     return tuple(
         Omission(_shown(key, value), reasons.get(key, "a sweep has no such key"))

@@ -57,8 +57,7 @@ class ShellError(Exception):
 def commands(text: str) -> list[ShellCommand]:
     """The commands of a text, one a line but for continued lines and lines in quotes.
 
-    Raises:
-        ShellError: for what only a shell could do, and for a quote that is not closed.
+    Raises ShellError: for what only a shell could do, and for a quote that is not closed.
     """
     found: list[ShellCommand] = []
     words: list[str] = []
@@ -107,8 +106,7 @@ def _unquoted(kind: str, piece: str, line: int) -> str:
 def refusal(error: ShellError, line: str, number: int, source: str) -> InputError:
     """The sentence for a text that a shell would have to run.
 
-    Args:
-        number: its number, from 1 on.
+    number: its number, from 1 on.
     """
     return InputError(
         f"{source}: line {number} has {error.what}: {quoted(line.strip())}; a recipe is "

@@ -162,8 +162,7 @@ def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
     Args:
         model: path on the nodes or name on Hugging Face; empty: a file named as the record has it.
 
-    Raises:
-        InputError: why the record cannot be repeated there.
+    Raises InputError: why the record cannot be repeated there.
     """
     case, name = record["case"], record["id"]
     here = {node.platform for node in cluster.nodes[: case["nodes"]]}

@@ -47,7 +47,8 @@ def endpoint(tmp_path, monkeypatch):
         deadline=math.inf,
         owned=[process],
         deaths=lambda: "",
-        prove_from_here=lambda: None,
+        proofs=[],
+        prove_from_here=lambda: run.proofs.append(time.monotonic()),
     )
     yield Endpoint(run, tmp_path / "s", "tiny", process), server
     server.flood = b""
@@ -84,3 +85,13 @@ def test_a_health_whose_body_never_ends_is_health(endpoint):
     begin = time.monotonic()
     reached.wait_until_healthy()
     assert time.monotonic() - begin < 5
+
+
+def test_the_proof_of_transport_begins_when_a_server_is_ready_and_once(endpoint):
+    reached, server = endpoint
+    server.first = HEAD % b"503 Loading"
+    threading.Timer(0.3, lambda: setattr(server, "first", HEAD % b"200 OK")).start()
+    begin = time.monotonic()
+    reached.wait_until_healthy()
+    (ready,) = reached.run.proofs
+    assert ready - begin > 0.2, "what loaded the model is no part of it"

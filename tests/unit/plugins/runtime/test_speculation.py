@@ -311,6 +311,7 @@ def test_a_draft_that_says_nothing_is_refused_with_what_to_write(draft, words):
 
 
 def test_an_engine_without_methods_of_its_own_takes_a_model_alone():
+    # no output: a case's parameter
     given = {"draft": '{"method": "eagle3", "model": "/d"}'}
     assert speculation.problem("mlx", find("mlx").drafts, given) == "mlx drafts by a model only"
     assert speculation.problem("vllm", find("vllm").drafts, given) is None
@@ -354,8 +355,10 @@ class SimpleRun:
 
 
 def test_a_draft_that_leads_to_a_file_or_a_module_is_shown_before_it_runs():
+    # no output: a case's parameter
     given = {"draft": '{"method": "custom_class", "model": "/d", "plugin": "a.b"}'}
     assert passthrough.active(given)
+    # no output: a case's parameter
     assert not passthrough.active({"draft": '{"method": "eagle3", "model": "/d", "k": 2}'})
 
 

@@ -79,10 +79,14 @@ SOURCES = {
     "plugins/benchmarks/perftest.py": ("perftest",),
 }
 # For the shell and who serves, mkdir and rm, pip and cmake; a module of the driver; what is
-# refused; what is looked for in a help and given to none; the end of a file's name.
+# refused; what is looked for in a help and given to none; the beginning of a draft's own flags, and
+# where somebody may have given one by hand; the end of a file's name.
 # no output: words of the driver
 OTHERS = {
     "plugins/engines/llama_cpp/__init__.py": {"--port"},
+    "plugins/engines/llama_cpp/options.py": {"--spec-"},
+    "plugins/engines/sglang/__init__.py": {"--speculative-"},
+    "plugins/runtime/speculation.py": {"--speculative-config", "-sc"},
     "plugins/engines/llama_cpp/install.py": {"*"},
     "plugins/engines/mlx/ranks.py": {"-c"},
     "plugins/engines/devices.py": {"-c"},

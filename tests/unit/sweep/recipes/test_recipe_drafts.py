@@ -17,6 +17,7 @@ from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.recipes.command_lines import groups
 
 
+# no output: configurations of vLLM, and what a sweep has of them
 @pytest.mark.parametrize(
     ("words", "drafts", "named"),
     [
@@ -71,6 +72,7 @@ def test_drafts_of_llama_server_are_parameters_and_tokens_of_none_are_named(impo
 
 
 RECIPES = tomllib.loads(Path("tests/unit/sweep/recipes/public_drafts.toml").read_text())["recipes"]
+# no output: beginnings of commands
 STARTS = {
     "vllm": "vllm serve org/model",
     "sglang": "sglang serve --model-path org/model",

@@ -71,16 +71,6 @@ class DistributedLlama(Engine):
         ),
         **devices.PARAMETERS,
     }
-    reserved_arguments: ClassVar = {
-        "--model --tokenizer": "models in the sweep",
-        "--workers --host --port": "the axis nodes",
-        "--seed": "seed of the sweep",
-        "--temperature --prompt --steps": "nothing: the benchmark gives them",
-        "--nthreads": "the parameter threads",
-        "--buffer-float-type": "the parameter buffer_float_type",
-        "--max-seq-len": "the parameter max_seq_len",
-        **devices.RESERVED,
-    }
     text_parameters = ("backend", "buffer_float_type")
     programs = ("dllama", "dllama-api")
     # Unknown to it, so that it ends at once: the store path alone identifies the build.
@@ -213,8 +203,7 @@ def root_arguments(run: Run) -> list[str]:
 def infer_argv(run: Run, prompt: str, steps: int) -> list[str]:
     """The command line of an inference.
 
-    Args:
-        steps: tokens of the prompt and after it, together.
+    steps: tokens of the prompt and after it, together.
     """
     inference = [run.program("dllama"), "inference", "--prompt", prompt, "--steps", str(steps)]
     return [*inference, *root_arguments(run)]
@@ -223,8 +212,7 @@ def infer_argv(run: Run, prompt: str, steps: int) -> list[str]:
 def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Inference, OwnedProcess]:
     """Run one inference to its end.
 
-    Args:
-        steps: tokens of the prompt and after it, together.
+    steps: tokens of the prompt and after it, together.
 
     Returns:
         The inference, and its process, which has ended.

@@ -95,8 +95,7 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
 def require(run: Run, node: Connection, process: OwnedProcess) -> None:
     """Require that a process on a node that computes on a GPU printed the GPU's name.
 
-    Raises:
-        RunFailure: `fallback` where it printed none, or one in software.
+    Raises RunFailure: `fallback` where it printed none, or one in software.
     """
     if not uses_gpu(run, node):
         return

@@ -71,8 +71,7 @@ def positions(answer: Any, count: int) -> Answer:
 
     A chat lists each token with all that is known of it, a completion has a list of each kind.
 
-    Raises:
-        RunFailure: it has no text.
+    Raises RunFailure: it has no text.
     """
     try:
         choice = answer["choices"][0]
@@ -120,8 +119,7 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
 
     The prompt is that of the texts, so that a server's cache of prompts is the same for all.
 
-    Raises:
-        RunFailure: the server refused, or another model answered.
+    Raises RunFailure: the server refused, or another model answered.
     """
     api = run.case.parameters.get("api", "completions")
     plain = TextAnswers(endpoint, api, {})
@@ -148,8 +146,7 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
 def completer(endpoint: Endpoint, run: Run, context: int) -> Completer:
     """How a server that was identified and has answered is asked for texts.
 
-    Args:
-        context: tokens that it should have room for.
+    context: tokens that it should have room for.
     """
     program = run.engine_facts.get("program")
     if program == server.LLAMA_SERVER:

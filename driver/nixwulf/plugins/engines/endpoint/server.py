@@ -66,8 +66,7 @@ PROGRAMS = (
 def headers(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Of each request of a case: its key, where the sweep says that there is one.
 
-    Raises:
-        NixwulfError: this environment lacks it, or it cannot be sent.
+    Raises NixwulfError: this environment lacks it, or it cannot be sent.
     """
     key = passthrough.environment(parameters).get(KEY)
     if key is None:

@@ -49,7 +49,7 @@ class Exo(Engine):
     (v1.0.71). Through the API on the head: topology until all have met, previews until the
     placement is possible, then it is placed, with the fabric's addresses where it is a ring (exo
     itself takes any network that nodes share); downloads, runners until each part is ready,
-    `DELETE` at the end. A ring on another network is `fallback` before anything is measured.
+    `DELETE` at the end.
 
     Models are folders ORG--NAME with their `*.safetensors.index.json` in `~/.exo/models` on a Mac
     and `~/.local/share/exo/models` on Linux, or where the node's `EXO_DEFAULT_MODELS_DIR`,
@@ -58,12 +58,6 @@ class Exo(Engine):
     """
 
     name = "exo"
-    reserved_arguments: ClassVar = {
-        "--force-master --no-api --no-downloads --namespace --bootstrap-peers --spawn-api -m": (
-            "the axis nodes"
-        ),
-        "--api-port --libp2p-port --zenoh-port": "nothing: the driver asks it",
-    }
     reserved_variables: ClassVar = {
         **Mlx.reserved_variables,
         "EXO_LIBP2P_NAMESPACE": "the axis nodes",
@@ -152,9 +146,6 @@ class Exo(Engine):
                 lambda answer: api.placed_instance(model, before, answer),
             )
             try:
-                elsewhere = [one for one in instance.hosts if one not in _addresses(run)]
-                if run.fabric and elsewhere:
-                    raise RunFailure("fallback", api.other_network(elsewhere[0], run.fabric.name))
                 _wait_until_ready(endpoint, instance)
                 run.prove_from_here()
                 yield endpoint
@@ -201,11 +192,6 @@ def _on_fabric(run: Run, previewed: Mapping[str, Any], networks: Any) -> ExoRequ
         return run.end(nodes[there], nodes[here]).address
 
     return api.creation(previewed, networks, known, meets)
-
-
-def _addresses(run: Run) -> set[str]:
-    """Of all nodes on the case's fabric."""
-    return {end.address for node in run.nodes for end in run.ends(node)}
 
 
 def _help(run: Run) -> dict[str, str]:

@@ -45,12 +45,11 @@ class ExoRequest:
 
 @dataclass(frozen=True)
 class Instance:
-    """A placed model: its ids, that of its part on each node, and where the ring's parts meet."""
+    """A placed model: its ids, and that of its part on each node."""
 
     id: str
     model: str
     runners: Mapping[str, str]
-    hosts: tuple[str, ...] = ()
 
 
 NODES = ExoRequest("GET", "/state/topology/nodes")
@@ -91,8 +90,7 @@ def placement_of(
 def greedy(model: str, seed: int, count: int) -> ExoRequest:
     """A chat whose tokens come back.
 
-    Args:
-        count: tokens of the answer.
+    count: tokens of the answer.
     """
     body = {
         "model": model,
@@ -114,8 +112,7 @@ def deletion(instance: str) -> ExoRequest:
 def require_placement(model: str, case: Case, answer: Any) -> Mapping[str, Any]:
     """The instance of the preview that a case asks for.
 
-    Raises:
-        RunFailure: there is no such preview, with exo's reason where it gives one.
+    Raises RunFailure: there is no such preview, with exo's reason where it gives one.
     """
     wanted = _split(case.parallelism, case.transport, case.nodes)
     reason = ""
@@ -147,8 +144,7 @@ def creation(
         known: the names of the cluster's nodes by each of their addresses.
         meets: the address at which the first of two nodes reaches the second.
 
-    Raises:
-        RunFailure: a node of exo has no address that the cluster file has.
+    Raises RunFailure: a node of exo has no address that the cluster file has.
     """
     kind, inner = next(iter(previewed.items()))
     names: dict[str, str] = {}
@@ -177,8 +173,7 @@ def creation(
 def placed_instance(model: str, before: Collection[str], answer: Any) -> Instance:
     """The instance of a model that is new among the instances of exo.
 
-    Raises:
-        RunFailure: there is none.
+    Raises RunFailure: there is none.
     """
     try:
         for id_, instance in answer.items():
@@ -190,15 +185,6 @@ def placed_instance(model: str, before: Collection[str], answer: Any) -> Instanc
         raise RunFailure("failed", problem) from None
     reason = f"exo took the request to place {model!r} and did not place it; read the head's log."
     raise RunFailure("failed", reason)
-
-
-def other_network(address: str, fabric: str) -> str:
-    """A sentence about a ring that meets on another network than the case's."""
-    return (
-        f"exo's ring meets at {address}, which is not on the fabric {fabric!r}, and exo takes any "
-        f"network that two nodes share; run 'ip link set INTERFACE down' for that one on the "
-        "nodes, or name its fabric in the sweep."
-    )
 
 
 def download_problem(instance: Instance, answer: Any) -> str | None:
@@ -248,9 +234,7 @@ def _read(instance: Mapping[str, Any]) -> Instance:
     """An instance; its kind is the one key around it."""
     inner = next(iter(instance.values()))
     shards = inner["shardAssignments"]
-    hosts = [str(one["ip"]) for ring in inner.get("hostsByNode", {}).values() for one in ring]
-    met = tuple(sorted({one for one in hosts if one not in _NO_HOSTS}))
-    return Instance(str(inner["instanceId"]), shards["modelId"], shards["nodeToRunner"], met)
+    return Instance(str(inner["instanceId"]), shards["modelId"], shards["nodeToRunner"])
 
 
 def _model_of(shard: Mapping[str, Any]) -> str:

@@ -66,7 +66,6 @@ class LlamaCpp(Engine):
     name = "llama.cpp"
     also = ("ollama",)
     parameters: ClassVar = options.PARAMETERS
-    reserved_arguments = options.RESERVED
     reserved_variables: ClassVar = {
         "GGML_RPC_*": "the axis transport",
         "GGML_RDMA_*": "the axis transport",

@@ -213,8 +213,7 @@ def record_placed(run: Run, log: str) -> None:
 
     Several servers of a run add to it, each with its own nodes, at the same time.
 
-    Args:
-        run: its RPC servers are known by their addresses; other devices are the head's.
+    run: its RPC servers are known by their addresses; other devices are the head's.
     """
     names = [node.node.name for node in run.nodes]
     found = dict.fromkeys(names, 0.0)
@@ -335,8 +334,7 @@ def bench_problem(
 def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
     """What a llama-server's log has against the devices that it was given, or None.
 
-    Args:
-        log: its output so far; one that names no device proves nothing.
+    log: its output so far; one that names no device proves nothing.
     """
     log = _of_the_model(log)
     meta = _META.search(log)
@@ -365,8 +363,7 @@ def _of_the_model(log: str) -> str:
 def rpc_server_problem(asked: Sequence[str], node: str, output: str) -> str | None:
     """What an RPC server's list of its devices has against those that it was to offer, or None.
 
-    Args:
-        output: its output so far; one without the list proves nothing.
+    output: its output so far; one without the list proves nothing.
     """
     devices = _OFFERS.findall(output)
     if not devices or set(devices) == set(asked):

@@ -94,8 +94,7 @@ def group_problem(point: Mapping[str, Any]) -> str | None:
 def ask(run: Run, engine: Engine, program: str) -> None:
     """Ask MLX on each node what it computes on, and keep it for `backend`.
 
-    Raises:
-        RunFailure: a node's GPU would not be used.
+    Raises RunFailure: a node's GPU would not be used.
     """
     found = devices.ask(run, program, _TELL)
     devices.require_gpus(run, engine, found, _REMEDY)
@@ -131,14 +130,12 @@ def _has_cuda(run: Run, node: Node) -> bool:
 def device_matrix(nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
     """For each node a row with its device towards each node, None towards itself.
 
-    Args:
-        nodes: n of them, in the order of the ranks.
+    nodes: n of them, in the order of the ranks.
 
     Returns:
         n rows of n device names.
 
-    Raises:
-        RunFailure: `unsupported` for a pair without a device: jaccl has no hops.
+    Raises RunFailure: `unsupported` for a pair without a device: jaccl has no hops.
     """
     return [
         [None if one is other else _device(one, other, fabric) for other in nodes] for one in nodes
@@ -195,8 +192,7 @@ def started(
 ) -> Iterator[Ranks]:
     """A program on every node, stopped when the block ends.
 
-    Raises:
-        RunFailure: a rank failed; `unsupported` where the program cannot split the model so.
+    Raises RunFailure: a rank failed; `unsupported` where the program cannot split the model so.
     """
     label = f"{label}-{len(run.owned)}"
     processes: list[OwnedProcess] = []
@@ -232,8 +228,7 @@ def group(nodes: Sequence[Node], fabric: str, transport: str | None) -> str:
         nodes: in the order of the ranks.
         transport: "tcp" (ring) or "rdma" (jaccl).
 
-    Raises:
-        RunFailure: no cable joins two nodes, or one without RDMA devices.
+    Raises RunFailure: no cable joins two nodes, or one without RDMA devices.
     """
     if transport == "rdma":
         return json.dumps(device_matrix(nodes, fabric))

@@ -80,31 +80,6 @@ class SGLang(Engine):
             default=0, help="sequences at once (--max-running-requests); 0: SGLang's own"
         ),
     }
-    reserved_arguments: ClassVar = {
-        "--model-path --model --served-model-name --tokenizer-path --download-dir --revision": (
-            "models in the sweep"
-        ),
-        "--host --port --api-key --config --log-level --tokenizer-worker-num --enable-metrics": (
-            "nothing: the driver starts it and asks it"
-        ),
-        "--random-seed": "seed of the sweep",
-        "--tp --tp-size --tensor-parallel-size --pp --pp-size --pipeline-parallel-size": (
-            "the axes nodes and parallelism"
-        ),
-        "--dp --dp-size --data-parallel-size --load-balance-method": "parallelism: [replicas]",
-        "--nnodes --node-rank --dist-init-addr --nccl-init-addr --nccl-port": "the axis nodes",
-        "--device --base-gpu-id": "the order of the nodes",
-        "--mem-fraction-static": "the parameter gpu_memory_percent",
-        "--dtype": "the parameter dtype",
-        "--context-length": "the parameter max_model_len",
-        "--max-running-requests": "the parameter max_num_seqs",
-        "--speculative-algorithm --speculative-draft-model-path --speculative-draft-model": (
-            "the parameter draft"
-        ),
-        "--speculative-num-steps --speculative-eagle-topk --speculative-num-draft-tokens": (
-            "the parameter draft_tokens"
-        ),
-    }
     reserved_variables: ClassVar = {**nccl.RESERVED, "SGLANG_HOST_IP": "the axis fabric"}
     text_parameters = ("dtype",)
     programs = ("sglang",)
@@ -207,14 +182,17 @@ def _draft(run: Run) -> list[str]:
     draft, count = speculation.of(run.case.parameters), speculation.tokens(run.case.parameters)
     if draft.kind == speculation.NONE:
         return []
-    values: dict[str, Any] = {"algorithm": draft.method or _ALGORITHMS[draft.kind]}
-    if draft.own:
-        values |= {"num_steps": count} if count else {}
-    else:
-        values["num_draft_tokens"] = count + 1
-        values |= {"num_steps": count, "eagle_topk": 1} if draft.kind != speculation.NGRAM else {}
-    values |= {"draft_model_path": run.draft} if run.draft else {}
-    return ["--enable-metrics", *speculation.flags("--speculative-", {**values, **draft.more})]
+    values: dict[str, Any] = {"--speculative-algorithm": draft.method or _ALGORITHMS[draft.kind]}
+    if not draft.own:
+        values["--speculative-num-draft-tokens"] = count + 1
+    if count and draft.kind != speculation.NGRAM:
+        values["--speculative-num-steps"] = count
+    if not draft.own and draft.kind != speculation.NGRAM:
+        values["--speculative-eagle-topk"] = 1
+    values |= {"--speculative-draft-model-path": run.draft} if run.draft else {}
+    more = speculation.flags("--speculative-", draft.more)
+    given = {flag: one for flag, one in values.items() if flag not in more}
+    return ["--enable-metrics", *speculation.flags("", given), *more]
 
 
 def environment(run: Run, node: Connection) -> dict[str, str]:

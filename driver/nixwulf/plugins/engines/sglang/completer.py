@@ -57,8 +57,7 @@ def positions(answer: Any) -> Answer:
 
     https://github.com/sgl-project/sglang: srt/managers/tokenizer_manager.py of 0.5.10.
 
-    Raises:
-        RunFailure: it has no tokens.
+    Raises RunFailure: it has no tokens.
     """
     try:
         found = answer["meta_info"]

@@ -122,24 +122,6 @@ class Vllm(Engine):
         ),
         "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
     }
-    reserved_arguments: ClassVar = {
-        "--model --served-model-name --tokenizer --hf-config-path --download-dir": (
-            "models in the sweep"
-        ),
-        "--host --port --uds --api-key --api-server-count -asc --config": (
-            "nothing: the driver starts it and asks it"
-        ),
-        "--seed": "seed of the sweep",
-        "--tensor-parallel-size -tp --pipeline-parallel-size -pp": "the axes nodes and parallelism",
-        "--data-parallel-size -dp": "parallelism: [replicas]",
-        "--distributed-executor-backend": "the parameter executor",
-        "--nnodes -n --node-rank -r --master-addr --master-port --headless": "the axis nodes",
-        "--gpu-memory-utilization": "the parameter gpu_memory_percent",
-        "--dtype": "the parameter dtype",
-        "--enforce-eager": "the parameter eager",
-        "--max-model-len": "the parameter max_model_len",
-        "--max-num-seqs": "the parameter max_num_seqs",
-    }
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
         "RAY_*": "the parameter executor",
@@ -180,11 +162,15 @@ class Vllm(Engine):
         return random_safetensors.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """More of the GPU than there is; and Ray, whose parts have to see each other's files."""
+        """More of the GPU or the context than there is; and Ray in toolboxes."""
         if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
             return "gpu_memory_percent is above 100"
-        if words := _too_short(point["parameters"]):
-            return words
+        room, wanted = (
+            point["parameters"]["max_model_len"],
+            openai.longest_request(point["parameters"]),
+        )
+        if 0 < room < wanted:
+            return f"its longest request takes {wanted} tokens, and max_model_len is {room}"
         by_ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
         if by_ray and container.NAME in point["parameters"]:
             return "Ray is not driven in toolboxes, where its parts would be in two containers"
@@ -266,14 +252,6 @@ class Vllm(Engine):
 
 
 ENGINE = Vllm()
-
-
-def _too_short(given: Mapping[str, Any]) -> str | None:
-    """Why a server whose context is set has no room for a case's longest request, or None."""
-    room, wanted = given["max_model_len"], openai.longest_request(given)
-    if not room or wanted <= room:
-        return None
-    return f"its longest request takes {wanted} tokens, and max_model_len is {room}"
 
 
 def base_url(run: Run) -> str:

@@ -221,18 +221,6 @@ def test_the_proof_of_transport_begins_when_exo_is_ready_and_nothing_is_asked_af
         assert world.asked.count(api.DOWNLOADS) == 0, "exo lists every model that it knows"
 
 
-def test_a_ring_on_another_network_is_a_fallback_before_anything_is_measured(world, monkeypatch):
-    run = world.run
-    monkeypatch.setattr(exo, "_on_fabric", lambda run, previewed, networks: api.ExoRequest(
-        "POST", "/instance", {"instance": previewed}
-    ))  # fmt: skip
-    with pytest.raises(RunFailure, match=r"meets at 10\.0\.0\.1, .* fabric 'mesh'") as caught:
-        ENGINE.endpoint(run).__enter__()
-    assert caught.value.outcome == "fallback"
-    assert api.RUNNERS not in world.asked
-    assert world.placed == {}
-
-
 def test_a_node_of_exo_that_the_cluster_file_does_not_have_is_named(world):
     run = world.run
     placed = api.require_placement(ID, run.case, {"previews": world.previews})
