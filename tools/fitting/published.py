@@ -9,6 +9,8 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from itertools import pairwise
 from math import isfinite, nan
 from pathlib import Path
 from statistics import median
@@ -45,12 +47,19 @@ _ENGINES = (
     ("distributed-llama", "distributed-llama"),
     ("vllm", "vllm"),
     ("exo", "mlx"),
+    ("mlx", "mlx"),
     ("MLX", "mlx"),
     ("llama.cpp", "llama.cpp"),
     ("ollama", "llama.cpp"),
 )
+_BACKENDS = ("vulkan", "rocm", "cuda", "metal")
 # Of a measured bandwidth: the best row of one sequence reads 1.07 of it.
 _MOST = 1.15
+_BUILD = re.compile(r"b(\d{3,5})")
+# Of builds of llama.cpp: days from the first, by rows that have both, and the tag's own day.
+_FIRST = date(2024, 1, 1)
+_BUILDS = ((1742, 0), (6096, 582), (7651, 737), (8460, 810), (9049, 857), (10217, 948), (10940, 986))
+_NEWEST = date(2026, 9, 30)
 _DECODE = {"tg", "tg128", "tpot_ms"}
 
 
@@ -60,7 +69,8 @@ class Case:
 
     complete: whether its quantization and lengths are stated, so that the value can be judged.
     deviation: the standard deviation of its repetitions as a share of the value, if that is stated.
-    sources: who measured its rows; versions: of the engine, as far as rows state them.
+    sources: who measured its rows; versions: of the engine, as far as rows state them. age: years
+    from its build or day to the newest that is known here; of one without either as if a year.
     """
 
     rows: tuple[tuple[str, float], ...]
@@ -76,6 +86,7 @@ class Case:
     deviation: float = 0.0
     sources: frozenset[str] = frozenset()
     versions: frozenset[str] = frozenset()
+    age: float = 1.0
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -141,6 +152,7 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
     deviations: dict[Any, list[float]] = {}
     sources: dict[Any, set[str]] = {}
     versions: dict[Any, set[str]] = {}
+    ages: dict[Any, list[float]] = {}
     left_out: dict[str, str] = {}
     for row in rows:
         if row["unit"] not in {"tok/s", "ms"} or row["metric"] == "ttft_ms":
@@ -151,19 +163,23 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
         except InputError as error:
             left_out[row["id"]] = error.message
         else:
+            key = (*key, row.get("source", ""))
             found.setdefault(key, []).append((row["id"], value))
             deviations.setdefault(key, []).append(share)
             sources.setdefault(key, set()).add(row.get("source", ""))
             versions.setdefault(key, set()).add(row.get("engine_version", ""))
-    return [
+            ages.setdefault(key, []).append(_age(row))
+    made = [
         replace(
-            Case(tuple(seen), median(value for _, value in seen), *key),
+            Case(tuple(seen), median(value for _, value in seen), *key[:-1]),
             deviation=median(deviations[key]),
             sources=frozenset(sources[key] - {""}),
             versions=frozenset(versions[key] - {""}),
+            age=min(ages[key]),
         )
         for key, seen in found.items()
-    ], left_out
+    ]
+    return [replace(c, strategy=replace(c.strategy, age=c.age)) for c in made], left_out
 
 
 def hpl_cases(
@@ -233,6 +249,32 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     )
 
 
+def day_of(row: Mapping[str, str]) -> str:
+    """When its software was of: its day as 2026-09-13, or that of its build; empty: not told."""
+    build = _BUILD.fullmatch(row.get("engine_version", ""))
+    if build and "llama" in row["engine"]:
+        days = float(_days_to(int(build[1])))
+        return (_FIRST + timedelta(days=days)).isoformat()
+    day = row.get("date", "")
+    return f"{day}-15" if len(day) == len("2026-09") else day
+
+
+def _days_to(build: int) -> float:
+    """Days from _FIRST to a build of llama.cpp, between those whose day is known."""
+    for (before, day), (after, later) in pairwise(_BUILDS):
+        if build <= after:
+            return day + (build - before) / (after - before) * (later - day)
+    return _BUILDS[-1][1]
+
+
+def _age(row: Mapping[str, str]) -> float:
+    """Years before _NEWEST."""
+    day = day_of(row)
+    if not day:
+        return 1.0
+    return max(0.0, (_NEWEST - date.fromisoformat(day)).days / 365)
+
+
 def _weights(row: Mapping[str, str], model: ModelFacts, size: float) -> tuple[Weights, bool]:
     """The weights, and whether the row says enough of it and of what it counts to be judged."""
     counts = "total" not in row["note"]
@@ -287,10 +329,11 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Strategy]:
     speculates = re.search(r"MTP|speculative|num_spec|spec$", f"{note}{row['quant']}")
     if speculates and "no spec" not in note and metric != "prompt":
         drafts = int(number(r"MTP ?(\d)") or number(r"num_spec=(\d+)") or 0)
-        share = number(r"acceptance (\d+\.\d+)%")
+        share = number(r"acceptance (\d+(?:\.\d+)?)%")
         if not drafts or share is None:
             raise InputError("it guesses tokens ahead, and how many were kept is not stated")
         acceptance = share / 100
+    backend = next((b for b in _BACKENDS if b in row.get("backends", "").lower()), "")
     summed_by = re.search(r"\b(rccl)\b", f"{row['engine']} {note}", re.IGNORECASE)
     graphs = None
     if engine == "vllm" and (drafts or "graphs" in note or "eager" in note):
@@ -307,6 +350,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Strategy]:
         acceptance=acceptance,
         graphs=graphs,
         chunk=int(number(r"\bub=(\d+)") or 0),
+        backend=backend if engine == "llama.cpp" and backend in _BACKENDS[:2] else "",
         collectives="rccl" if summed_by and engine == "llama.cpp" else "",
         version=row.get("engine_version", "") if engine == "distributed-llama" else "",
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import exp, log
 
 from fitting.fit import place
-from fitting.novelty import NEW_TO_A_USER, Fits, predict_case
+from fitting.novelty import Fits, predict_case
 from fitting.published import Case
-from nixwulf.perf.constants import load
+from nixwulf.perf.constants import Constants, Spreads, load
 from nixwulf.perf.predict import Prediction
 
 SAME = 0.05
@@ -85,7 +85,7 @@ def direction(factor: float) -> str:
     return "faster" if factor > 1 else "slower"
 
 
-def judge(cases: Sequence[Case], fits: Fits, traits: Sequence[str] = NEW_TO_A_USER) -> list[Judged]:
+def judge(cases: Sequence[Case], fits: Fits, traits: Sequence[str] = ("source",)) -> list[Judged]:
     """Every case, judged by a fit without all that share one of the traits with it.
 
     Args:
@@ -98,9 +98,15 @@ def judge(cases: Sequence[Case], fits: Fits, traits: Sequence[str] = NEW_TO_A_US
         spreads = fits.spreads(case, traits)
         known = fits.without(case, traits)
         engine, kind = place(case)
-        constants = replace(known[engine][kind], spreads=spreads)
+        constants = with_spreads(known[engine][kind], spreads)
         judged.append(Judged(case, predict_case(case, {engine: {kind: constants}})))
     return [anchor(one, judged) for one in judged]
+
+
+def with_spreads(constants: Constants, spreads: Spreads) -> Constants:
+    """Constants and their variants with other spreads."""
+    variants = {name: replace(one, spreads=spreads) for name, one in constants.variants.items()}
+    return replace(constants, spreads=spreads, variants=variants)
 
 
 def judge_shipped(cases: Sequence[Case]) -> list[Judged]:

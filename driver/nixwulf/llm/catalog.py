@@ -22,6 +22,7 @@ _NEAR = 5
 _GIB_BITS = 8 * 2**30
 _FINER = 2.0
 _FINEST = 8.5
+_LEAST = 1.0
 # Patterns of names, bits of a weight of experts, and of the rest. The first that is found counts.
 # Blocks of llama.cpp: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-common.h
 # (a block of Q4_0 has 32 weights in 18 bytes: 4.5 bits). A mix such as Q4_K_M has some tensors in
@@ -30,10 +31,10 @@ _NAMES: tuple[tuple[str, float, float], ...] = (
     (r"INT4 ?\+ ?BF16", 4.25, 16.0),
     (r"NVFP4", 4.5, 16.0),
     (r"MXFP4", 4.25, 8.5),
-    (r"AWQ.?8", 8.25, 16.0),
-    (r"AWQ|GPTQ|W4A16", 4.25, 16.0),
+    (r"AWQ.?8", 8.25, 8.25),
+    (r"AWQ|GPTQ|W4A16", 4.25, 4.25),
     (r"OWN REQUANT|INT4-G32", 4.5, 4.5),
-    (r"INT4|NATIVE 4", 4.25, 16.0),
+    (r"INT4|NATIVE 4", 4.25, 4.25),
     (r"FP8", 8.0, 8.0),
     (r"BF16|F16|FP16", 16.0, 16.0),
     (r"F32", 32.0, 32.0),
@@ -43,10 +44,17 @@ _NAMES: tuple[tuple[str, float, float], ...] = (
     (r"Q4_K|IQ4|Q4 CLASS|Q4$|Q4 ", 4.8, 6.0),
     (r"Q4_?[01]|Q4", 4.5, 4.5),
     (r"Q5", 5.7, 6.6),
+    (r"6.?BIT", 6.5, 6.5),
     (r"Q6", 6.6, 6.6),
     (r"Q8|8.?BIT", 8.5, 8.5),
     (r"4.?BIT", 4.5, 4.5),
 )
+# Files for vLLM: all linear layers have few bits, the output matrix has 16 ("ignore": ["lm_head"] in
+# their config.json: https://github.com/vllm-project/llm-compressor/blob/main/examples/awq/README.md).
+_OUTPUT_WHOLE = re.compile(r"AWQ|GPTQ|W4A16|INT4|FP8|NVFP4", re.IGNORECASE)
+_WHOLE = 16.0
+_FORMS = (("nvfp4", r"NVFP4"), ("mxfp4", r"MXFP4"), ("int4", r"AWQ(?!.?8)|GPTQ|W4A16|INT4"))
+_MXFP4 = (4.0, 4.6)  # bits of experts that stay as published in whatever file they are
 
 
 @cache
@@ -162,23 +170,42 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
         InputError: a name that is not known, without a size.
     """
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
+    form = next((form for form, pattern in _FORMS if re.search(pattern, name, re.IGNORECASE)), "")
+    native = model.weights.routed_bits
+    rest = model.parameters - model.routed
+    whole = found is not None and _OUTPUT_WHOLE.search(name) is not None
     if size_gib > 0:
         mean = size_gib * _GIB_BITS / model.parameters
         if not model.routed or mean >= _FINEST:
-            return Weights(mean, mean)
+            return Weights(mean, mean, form=form)
         other = min(_FINEST, mean + _FINER)
-        rest = model.parameters - model.routed
-        return Weights((mean * model.parameters - other * rest) / model.routed, other)
+        if whole and found:
+            # Its experts are as the format has them; what is left of the file is all else.
+            routed = min(found[0], native)
+            other = (mean * model.parameters - routed * model.routed) / rest
+            other = min(_WHOLE, max(routed, other))
+        routed = max(_LEAST, (mean * model.parameters - other * rest) / model.routed)
+        return Weights(routed, other, form=form or _native_form(native, routed))
     if found is None:
         raise InputError(
             f"Quantization {name!r} is not known and there is no size of the files; give one such "
             "as 'Q4_K_M' or 'FP8', or the size of the model's files in GiB."
         )
     routed, other = found
-    routed = min(routed, model.weights.routed_bits)
-    if "NVFP4" in name.upper():
+    routed = min(routed, native)
+    if form == "nvfp4":
         other = model.nvfp4_bits
     if not model.routed:
         # What is left finer in a mixture (output, attention) is a small part of a dense model.
         other = routed
-    return Weights(routed, other, (f"{routed:g} bits a weight, the usual of {name!r}",))
+    if whole and other < _WHOLE and native == _WHOLE:
+        output = min(1.0, model.vocabulary * model.hidden / max(model.always, 1.0))
+        other += (_WHOLE - other) * output
+    assumption = f"{routed:g} bits a weight, the usual of {name!r}"
+    return Weights(routed, other, (assumption,), form or _native_form(native, routed))
+
+
+def _native_form(native: float, routed: float) -> str:
+    """Of experts that were published in MXFP4 and are left so."""
+    least, most = _MXFP4
+    return "mxfp4" if native < most and least <= routed <= most else ""

@@ -15,6 +15,8 @@ from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_st
 METRICS = ("decode", "prompt", "serve")
 QUANTILE_80 = 1.2816
 """Of the normal distribution: 80 % are within so many standard deviations."""
+THIN = 1
+"""At most so many published configurations tell nothing of how far others are off."""
 _ROUTING = 0.2  # chosen: how far off the growth of the experts touched may be, in logarithms
 
 
@@ -58,7 +60,7 @@ def predict(
     work, tokens = total(platforms, model, strategy, fabric, metric=metric)
     kind = platforms[0].kind
     engine = family(strategy, kind)
-    known = constants or choose(engine, kind)
+    known = (constants or choose(engine, kind)).of(strategy, model)
     parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
     value = 1 / sum(parts.values())
     assumptions = list(model.weights.assumptions + model.assumptions)
@@ -75,6 +77,7 @@ def predict(
     spread = known.spreads.of(metric, len(platforms)).deviation(
         new_chip=any(platform.chip not in known.chips for platform in platforms),
         new_model=model.name not in known.models,
+        thin=known.alike(platforms[0].chip, strategy, model) <= THIN,
     )
     slower, faster = (
         exp(hypot(QUANTILE_80 * spread, side))
