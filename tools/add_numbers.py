@@ -5,9 +5,9 @@ Usage: .venv/bin/python tools/add_numbers.py ROWS.csv [TABLE]
 A row of ROWS.csv has who measured it (source), where it says so (source_url, https), the day
 (date: 2026-09-13, or 2026-09 where no day is told), the machine in the source's words (platform),
 and in the words of llama-bench what was measured: metric tg or pp, value, unit, n_prompt, n_gen.
-What a note has as key=value (date, depth, ub, drafts, acceptance_percent, concurrency) goes into its
-column. A row that lacks a source or a date, that says of itself that it needs a REVIEW, or that the
-table has already, is not added; the tool says why. Then run tools/publish_numbers.py.
+What a note has as key=value (date, depth, ub, drafts, acceptance_percent, concurrency) goes into
+its column. A row that lacks a source or a date, that says of itself that it needs a REVIEW, or that
+the table has already, is not added; the tool says why. Then run tools/publish_numbers.py.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def table_row(row: Mapping[str, str], name: str) -> dict[str, str]:
     if not _DATE.fullmatch(date):
         raise InputError(f"{label}: date is {date!r}, expected one such as 2026-09-13 or 2026-09.")
     if "REVIEW" in row.get("note", ""):
-        raise InputError(f"{label} needs a review: {row['note'].partition('REVIEW')[2].strip(': ')}.")
+        why = row["note"].partition("REVIEW")[2].strip(": ")
+        raise InputError(f"{label} needs a review: {why}.")
     metric = _METRICS.get(re.sub(r"\d+$", "", row["metric"]))
     if metric is None or row["unit"] != "tok/s":
         raise InputError(

@@ -17,7 +17,16 @@ from typing import Any
 
 from fitting.published import Case
 from nixwulf.perf import least_squares
-from nixwulf.perf.constants import NAMES, NO_SPREAD, SHARES, Constants, Spreads, configuration, family, weight_of
+from nixwulf.perf.constants import (
+    NAMES,
+    NO_SPREAD,
+    SHARES,
+    Constants,
+    Spreads,
+    configuration,
+    family,
+    weight_of,
+)
 from nixwulf.perf.predict import total, uneven
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
@@ -154,9 +163,7 @@ def fit(
             cases=seen[engine, kind][one] if any(one) else places.count((engine, kind)),
             chips=frozenset(chips[engine]),
             models=frozenset(models[engine]),
-            yearly=tuple(
-                float(unknown[index[_made_of(name, engine, kind)[-1]]]) for name in NAMES
-            ),
+            yearly=tuple(float(unknown[index[_made_of(name, engine, kind)[-1]]]) for name in NAMES),
             configurations=dict(sorted(behind[engine].items())),
             variants={} if any(one) else variants(engine, kind),
         )
@@ -287,9 +294,7 @@ def variant_of(case: Case) -> tuple[str, str]:
 
 
 def _variants(cases: Sequence[Case]) -> list[str]:
-    found = {
-        f"{'.'.join(place(case))}:{one}" for case in cases for one in variant_of(case) if one
-    }
+    found = {f"{'.'.join(place(case))}:{one}" for case in cases for one in variant_of(case) if one}
     return sorted(found)
 
 

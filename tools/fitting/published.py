@@ -9,8 +9,7 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
-from itertools import pairwise
+from datetime import date
 from math import isfinite, nan
 from pathlib import Path
 from statistics import median
@@ -22,6 +21,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, Weights
+from nixwulf.perf.constants import day_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import decode_step, forward, tokens_a_step
 
@@ -55,10 +55,6 @@ _ENGINES = (
 _BACKENDS = ("vulkan", "rocm", "cuda", "metal")
 # Of a measured bandwidth: the best row of one sequence reads 1.07 of it.
 _MOST = 1.15
-_BUILD = re.compile(r"b(\d{3,5})")
-# Of builds of llama.cpp: days from the first, by rows that have both, and the tag's own day.
-_FIRST = date(2024, 1, 1)
-_BUILDS = ((1742, 0), (6096, 582), (7651, 737), (8460, 810), (9049, 857), (10217, 948), (10940, 986))
 _NEWEST = date(2026, 9, 30)
 _DECODE = {"tg", "tg128", "tpot_ms"}
 
@@ -211,7 +207,7 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     known = platforms_of(machine)
     if "on CPU" in note and known[0].kind != "cpu":
         raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
-    model = find(row["model"])
+    model = replace(find(row["model"]), assumptions=())
     size = _number(row, "model_size_gib")
     weights, complete = _weights(row, model, size)
     model = model.quantized(weights)
@@ -249,30 +245,15 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     )
 
 
-def day_of(row: Mapping[str, str]) -> str:
-    """When its software was of: its day as 2026-09-13, or that of its build; empty: not told."""
-    build = _BUILD.fullmatch(row.get("engine_version", ""))
-    if build and "llama" in row["engine"]:
-        days = float(_days_to(int(build[1])))
-        return (_FIRST + timedelta(days=days)).isoformat()
-    day = row.get("date", "")
-    return f"{day}-15" if len(day) == len("2026-09") else day
-
-
-def _days_to(build: int) -> float:
-    """Days from _FIRST to a build of llama.cpp, between those whose day is known."""
-    for (before, day), (after, later) in pairwise(_BUILDS):
-        if build <= after:
-            return day + (build - before) / (after - before) * (later - day)
-    return _BUILDS[-1][1]
-
-
 def _age(row: Mapping[str, str]) -> float:
-    """Years before _NEWEST."""
-    day = day_of(row)
-    if not day:
-        return 1.0
-    return max(0.0, (_NEWEST - date.fromisoformat(day)).days / 365)
+    """Years before _NEWEST; of a row without a build and a day as if one."""
+    day = row_day(row)
+    return max(0.0, (_NEWEST - day).days / 365) if day else 1.0
+
+
+def row_day(row: Mapping[str, str]) -> date | None:
+    """When its software was of."""
+    return day_of(row.get("engine_version", ""), row.get("date", ""))
 
 
 def _weights(row: Mapping[str, str], model: ModelFacts, size: float) -> tuple[Weights, bool]:

@@ -130,7 +130,7 @@ def anchor(one: Judged, judged: Sequence[Judged]) -> Judged:
 
 
 def pairs(judged: Sequence[Judged]) -> list[Pair]:
-    """All published pairs that differ in nodes alone, or in the link alone."""
+    """All published pairs that differ in nodes alone, in the link alone, or in the split alone."""
     found = []
     ordered = sorted(judged, key=lambda one: (one.case.nodes, one.case.ids[0]))
     for number, first in enumerate(ordered):
@@ -139,7 +139,7 @@ def pairs(judged: Sequence[Judged]) -> list[Pair]:
             if what == "link" and first.case.fabric and second.case.fabric:
                 slow = first.case.fabric.rtt_us >= second.case.fabric.rtt_us
                 found.append(Pair(what, *((first, second) if slow else (second, first))))
-            elif what == "nodes":
+            elif what in ("nodes", "split"):
                 found.append(Pair(what, first, second))
     return found
 
@@ -156,7 +156,9 @@ def _difference(first: Case, second: Case) -> str:
         return ""
     split = second.strategy.parallelism == first.strategy.parallelism
     if first.nodes == second.nodes:
-        return "link" if split and first.fabric != second.fabric else ""
+        if split:
+            return "link" if first.fabric != second.fabric else ""
+        return "split" if first.fabric == second.fabric and first.sources & second.sources else ""
     single = first.nodes == 1
     link = single or (
         first.fabric is not None and second.fabric is not None and first.fabric == second.fabric
@@ -166,4 +168,6 @@ def _difference(first: Case, second: Case) -> str:
 
 def _plain(case: Case) -> object:
     """What has to be equal; how many guesses were right is an outcome."""
-    return replace(case.strategy, parallelism="single", graphs=None, acceptance=0.0, collectives="")
+    return replace(
+        case.strategy, parallelism="single", graphs=None, acceptance=0.0, collectives="", age=0.0
+    )

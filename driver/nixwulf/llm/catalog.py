@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -22,6 +23,17 @@ _NEAR = 5
 _GIB_BITS = 8 * 2**30
 _FINER = 2.0
 _FINEST = 8.5
+_ABOUT = 0.15  # of a size in a name, which is rounded and may count embeddings or not
+_SIZE = re.compile(r"a?(\d+(?:\.\d+)?)b")
+# Words that make another model of a name, and those that leave it the model that it is: what it
+# was trained for, formats of files and quantizations, dates, versions and parts.
+_ANOTHER = re.compile(r"reap\w*|prun\w+|draft\w*|distill?\w*|eagle\d?|dflash\d?|tiny|half|merge\w*")
+_KNOWN_WORD = re.compile(
+    r"\.|it|instruct|chat|base|thinking|reasoning|coder|vision|exp|preview|hf|model|models|total|qat"
+    r"|gguf|ggml|mlx|exl\d|awq|gptq|autoround|int\d|w\d+a\d+|[bm]?n?v?m?x?fp?\d+|bf16|f16|f32|g\d+"
+    r"|ud|i?q\d|[0-9k]|k|xx?s|xl|[sml]|nl|bit|\d+bit|bpw|[\d.]+bpw|own|requant|native|class|not"
+    r"|stated|of|nvidia|unsloth|omni|cascade|\d+\.gguf|v?\d+(\.\d+)*|r\d|hermes|mxfp4|moe|dynamic|imatrix"
+)
 _LEAST = 1.0
 # Patterns of names, bits of a weight of experts, and of the rest. The first that is found counts.
 # Blocks of llama.cpp: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-common.h
@@ -49,8 +61,8 @@ _NAMES: tuple[tuple[str, float, float], ...] = (
     (r"Q8|8.?BIT", 8.5, 8.5),
     (r"4.?BIT", 4.5, 4.5),
 )
-# Files for vLLM: all linear layers have few bits, the output matrix has 16 ("ignore": ["lm_head"] in
-# their config.json: https://github.com/vllm-project/llm-compressor/blob/main/examples/awq/README.md).
+# Files for vLLM: all linear layers have few bits, the output matrix has 16 (what is left out is
+# lm_head: https://github.com/vllm-project/llm-compressor/blob/main/examples/awq/README.md).
 _OUTPUT_WHOLE = re.compile(r"AWQ|GPTQ|W4A16|INT4|FP8|NVFP4", re.IGNORECASE)
 _WHOLE = 16.0
 _FORMS = (("nvfp4", r"NVFP4"), ("mxfp4", r"MXFP4"), ("int4", r"AWQ(?!.?8)|GPTQ|W4A16|INT4"))
@@ -87,17 +99,29 @@ def only(path: Path) -> ModelFacts:
     return facts
 
 
+def is_known(name: str) -> bool:
+    """Whether a name stands for a model of the table."""
+    try:
+        return bool(find(name))
+    except InputError:
+        return False
+
+
 def find(name: str, path: Path = FILE) -> ModelFacts:
     """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
 
     The longest alias in the name counts, and no letter or digit may follow it: GLM-4.6V is another
-    model than GLM-4.6. Raises InputError that lists the facts that are needed and where they go.
+    model than GLM-4.6. What is left of the name and is not known is named in the assumptions.
+
+    Raises:
+        InputError: a name that is not known, with the facts that are needed and where they go, or
+            that has a word or a size of another model, as MiniMax-M2-REAP has.
     """
     found = [
-        (len(alias), model)
+        (len(alias), model, seen)
         for model in table(path)
         for alias in (*model.get("aliases", ()), _plain(model["name"]))
-        if re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower())
+        if (seen := re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower()))
     ]
     if not found:
         known = [str(model["name"]) for model in table(path)]
@@ -107,7 +131,29 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
             f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
             "moe_layers (all in its config.json)."
         )
-    return parse(max(found, key=lambda one: one[0])[1])
+    _, model, seen = max(found, key=lambda one: one[0])
+    facts = parse(model)
+    # Folders and makers stand before the last slash.
+    left = f"{name.lower()[: seen.start()].rpartition('/')[2]} {name.lower()[seen.end() :]}"
+    unknown = [word for word in re.findall(r"[a-z0-9.]+", left) if not _KNOWN_WORD.fullmatch(word)]
+    sizes = (facts.parameters / _BILLION, facts.active / _BILLION, model.get("active_b", 0.0))
+    for word in unknown:
+        size = _SIZE.fullmatch(word)
+        if _ANOTHER.fullmatch(word) or (size and not _is_one_of(float(size[1]), sizes)):
+            raise InputError(
+                f"{name!r} is another model than {facts.name}: {word!r} in its name; give its "
+                "GGUF or folder, its name on the hub (ORG/REPO), or a TOML file of its facts."
+            )
+    unknown = [word for word in unknown if not _SIZE.fullmatch(word)]
+    if not unknown:
+        return facts
+    words = ", ".join(map(repr, dict.fromkeys(unknown)))
+    assumption = f"taken for {facts.name}; what {words} in {name!r} stands for is not known"
+    return replace(facts, assumptions=(assumption,))
+
+
+def _is_one_of(size: float, sizes: Sequence[float]) -> bool:
+    return any(abs(size - one) <= _ABOUT * one for one in sizes)
 
 
 def parse(model: Mapping[str, Any]) -> ModelFacts:

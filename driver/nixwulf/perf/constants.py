@@ -5,8 +5,11 @@ data/model/constants.toml is written by tools/fit_model.py and by nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from functools import cache
 from importlib import resources
 from math import exp, hypot
@@ -123,6 +126,38 @@ SHARES = ("weights", "cache", "compute", "attention")
 """Constants that are at most 1: what is left over, 1 / share - 1, is fitted in their place."""
 _TODAY = 0.4  # years: as much software did not change what is measured, beside other differences
 _OLDEST = 1.6
+_YEAR = 365.0
+_BUILD = re.compile(r"b(\d{3,5})")
+_DAY = re.compile(r"20\d\d-[01]\d(-[0-3]\d)?")
+
+
+@cache
+def _builds() -> Sequence[tuple[int, date]]:
+    rows = read_toml(FILE.with_name("builds.toml"))["builds"]
+    return [(row["number"], row["day"]) for row in rows]
+
+
+def day_of(version: str, day: str = "") -> date | None:
+    """When an engine was built, by the number of llama.cpp's builds, else the day that is stated.
+
+    Args:
+        version: as the engine states it: b9049.
+        day: 2026-09-13, or 2026-09, of which the middle is taken; more may follow.
+    """
+    if build := _BUILD.fullmatch(version):
+        numbers, days = zip(*((at, one.toordinal()) for at, one in _builds()), strict=True)
+        at = min(max(int(build[1]), numbers[0]), numbers[-1])
+        after = max(1, bisect_left(numbers, at))
+        share = (at - numbers[after - 1]) / (numbers[after] - numbers[after - 1])
+        return date.fromordinal(round(days[after - 1] + share * (days[after] - days[after - 1])))
+    if found := _DAY.match(day):
+        return date.fromisoformat(found[0] if found[1] else f"{found[0]}-15")
+    return None
+
+
+def age_of(day: date | None) -> float:
+    """Years from a day to the newest that was fitted; of one that is not known as of today."""
+    return max(0.0, (newest()["day"] - day).days / _YEAR) if day else 0.0
 
 
 def weight_of(age: float) -> float:
@@ -160,9 +195,7 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
         ) from None
 
 
-def _parse(
-    table: Mapping[str, Any], spreads: Spreads, known: Mapping[str, Any]
-) -> Constants:
+def _parse(table: Mapping[str, Any], spreads: Spreads, known: Mapping[str, Any]) -> Constants:
     values = {name: float(table[name]["value"]) for name in NAMES}
     deviations = tuple(float(table[name]["deviation"]) for name in NAMES)
     return Constants(
@@ -178,6 +211,13 @@ def _parse(
             name: _parse(one, spreads, known) for name, one in table.get("variants", {}).items()
         },
     )
+
+
+@cache
+def newest(path: Path = FILE) -> Mapping[str, Any]:
+    """Of the software that was fitted: its 'month' and 'day', and llama.cpp's newest build."""
+    found: Mapping[str, Any] = read_toml(path)["newest"]
+    return found
 
 
 def choose(

@@ -11,10 +11,12 @@ from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
+from nixwulf.plugins.engines import performance
 
 METRICS = ("decode", "prompt", "serve")
 QUANTILE_80 = 1.2816
 """Of the normal distribution: 80 % are within so many standard deviations."""
+_KERNELS = {"two": "2-bit", "four": "4-bit", "six": "6-bit", "eight": "8-bit", "sixteen": "16-bit"}
 THIN = 1
 """At most so many published configurations tell nothing of how far others are off."""
 _ROUTING = 0.2  # chosen: how far off the growth of the experts touched may be, in logarithms
@@ -26,6 +28,7 @@ class Prediction:
 
     parts: seconds a token by what takes them (weights, cache, compute, dispatch, hops, sync,
     latency, transfer); they add up to 1 / value. assumptions: what was not known, a sentence each.
+    basis: published configurations of the same engine, chip, split and kernels.
     """
 
     value: float
@@ -33,6 +36,7 @@ class Prediction:
     high: float
     parts: Mapping[str, float]
     assumptions: tuple[str, ...]
+    basis: int = 0
 
 
 def predict(
@@ -63,13 +67,17 @@ def predict(
     known = (constants or choose(engine, kind)).of(strategy, model)
     parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
     value = 1 / sum(parts.values())
-    assumptions = list(model.weights.assumptions + model.assumptions)
+    basis = known.alike(platforms[0].chip, strategy, model)
+    assumptions = [_rests_on(basis, engine, platforms[0].chip, strategy, model)]
+    assumptions += model.weights.assumptions + model.assumptions
     for platform in platforms:
         assumptions += [
             assumption for assumption in platform.assumptions if assumption not in assumptions
         ]
     if fabric is not None and len(platforms) > 1:
         assumptions += fabric.assumptions
+    if engine not in (strategy.engine, performance(strategy.engine).eager_family):
+        assumptions.append(f"{strategy.engine}: by the constants of {engine}, none are its own")
     if not known.cases:
         assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
     if _checked(strategy, metric) > 1 and model.routed:
@@ -77,13 +85,24 @@ def predict(
     spread = known.spreads.of(metric, len(platforms)).deviation(
         new_chip=any(platform.chip not in known.chips for platform in platforms),
         new_model=model.name not in known.models,
-        thin=known.alike(platforms[0].chip, strategy, model) <= THIN,
+        thin=basis <= THIN,
     )
     slower, faster = (
         exp(hypot(QUANTILE_80 * spread, side))
         for side in doubt(parts, known, model, strategy, metric)
     )
-    return Prediction(value, value / slower, value * faster, parts, tuple(assumptions))
+    return Prediction(value, value / slower, value * faster, parts, tuple(assumptions), basis)
+
+
+def _rests_on(basis: int, engine: str, chip: str, strategy: Strategy, model: ModelFacts) -> str:
+    """How many published configurations stand behind a prediction, and what too few mean."""
+    kernels = _KERNELS.get(model.weights.kernels, model.weights.kernels)
+    one_node = strategy.parallelism == "single"
+    what = f"{engine} on {chip}, {'one node' if one_node else strategy.parallelism}, {kernels}"
+    if basis > THIN:
+        return f"rests on {basis} published configurations of {what}"
+    count = "one published configuration" if basis else "no published configuration"
+    return f"rests on {count} of {what}, so that its interval is wider"
 
 
 def doubt(

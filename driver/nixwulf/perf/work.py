@@ -46,8 +46,8 @@ class Work:
     """Seconds of perfect hardware (weights to activations, latency, transfer), and counts.
 
     weights: nothing else is done while they are read. beside: those of a prompt, read while others
-    are multiplied, so only what that does not hide takes time. activations: reading and writing
-    what a prompt's kernels hand on. launches: layers to start, in layers of a plain dense model;
+    are multiplied: what takes longer gives the time its name. activations: reading and writing what
+    a prompt's kernels hand on. launches: layers to start, in layers of a plain dense model;
     hops: exchanges of a pipeline; syncs: how often the host acts for the sums of split tensors.
     """
 
@@ -72,12 +72,12 @@ class Work:
 
     def parts(self, constants: Constants) -> dict[str, float]:
         """Seconds by what takes them."""
-        compute = self.compute / constants.compute
-        late = max(0.0, self.beside / constants.weights - compute)
+        compute, read = self.compute / constants.compute, self.beside / constants.weights
+        hidden = read <= compute
         return {
-            "weights": self.weights / constants.weights + late,
+            "weights": self.weights / constants.weights + (0.0 if hidden else read),
             "cache": self.cache / constants.cache,
-            "compute": compute,
+            "compute": compute if hidden else 0.0,
             "attention": self.attention / constants.attention,
             "activations": self.activations / constants.weights,
             "dispatch": self.launches * constants.layer_us / 1e6,

@@ -80,9 +80,14 @@ def heading(question: Question) -> str:
     lengths = f"a prompt of {question.n_prompt:,} tokens" if question.n_prompt else "no prompt"
     depth = f" behind {question.depth:,}" if question.depth else ""
     batch = f", {question.batch} sequences at once" if question.batch > 1 else ""
+    backend = f" ({question.backend})" if question.backend else ""
+    drafts = ", without drafts"
+    if question.drafts:
+        drafts = f", {question.drafts} drafts a step of which {question.acceptance:.0%} are kept"
     return (
-        f"Predicted, not measured: {question.model.name} by {question.engine} on "
-        f"{question.cluster.name}; {lengths}{depth}, then {question.n_gen:,} tokens{batch}."
+        f"Predicted, not measured: {question.model.name} by {question.engine}{backend} on "
+        f"{question.cluster.name}; {lengths}{depth}, then {question.n_gen:,} tokens{batch}"
+        f"{drafts.replace('%', ' %')}."
     )
 
 
