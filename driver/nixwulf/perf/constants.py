@@ -138,12 +138,7 @@ def _builds() -> Sequence[tuple[int, date]]:
 
 
 def day_of(version: str, day: str = "") -> date | None:
-    """When an engine was built, by the number of llama.cpp's builds, else the day that is stated.
-
-    Args:
-        version: as the engine states it: b9049.
-        day: 2026-09-13, or 2026-09, of which the middle is taken; more may follow.
-    """
+    """When an engine was built, by the number of llama.cpp's builds, else the day that is stated."""
     if build := _BUILD.fullmatch(version):
         numbers, days = zip(*((at, one.toordinal()) for at, one in _builds()), strict=True)
         at = min(max(int(build[1]), numbers[0]), numbers[-1])
@@ -224,10 +219,6 @@ def choose(
     engine: str, kind: str, known: Mapping[str, Mapping[str, Constants]] | None = None
 ) -> Constants:
     """The constants of an engine on a kind of device.
-
-    Args:
-        kind: vendor of the GPU, or 'cpu'.
-        known: constants by engine and kind; None: those that are shipped.
 
     Raises:
         InputError: there are none for the engine, or none for it on such a device.

@@ -112,10 +112,6 @@ def doubt(
 
     Each part goes to the end of its own interval, and what it adds or saves is summed in squares: a
     small part whose constant is hardly known can make a time much longer, and never much shorter.
-
-    Args:
-        parts: the predicted time by part, s.
-        metric: decode, prompt or serve.
     """
     whole = sum(parts.values())
     deviations = list(known.deviations)
@@ -130,11 +126,7 @@ def doubt(
 
 
 def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
-    """Deviation of the logarithm of the weights read, for a batch may prefer the same experts.
-
-    Args:
-        metric: decode, prompt or serve.
-    """
+    """Deviation of the logarithm of the weights read, for a batch may prefer the same experts."""
     if not model.routed:
         return 0.0
     return _ROUTING * log(model.share(_checked(strategy, metric)) / model.share(1))
@@ -154,10 +146,6 @@ def total(
     metric: str,
 ) -> tuple[Work, float]:
     """The work of a metric, and the number of tokens that it counts.
-
-    Args:
-        fabric: the link between the nodes; None on one node.
-        metric: decode, prompt or serve.
 
     Raises:
         InputError: as predict.

@@ -41,9 +41,6 @@ def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
     The repeat has the first half in its prompt, so that kernels for many tokens compute what those
     for one computed before: sums in another order, as other nodes have them. Where the engine
     cannot be given a beginning, all is repeated.
-
-    Args:
-        count: tokens of the answer.
     """
     answer = completer.complete(prompt, (), count) or ()
     if not all(position.top for position in answer):
@@ -64,9 +61,6 @@ class ReferenceFolder:
         """Keep a file for each engine, model, seed, count of nodes and what else decides a text.
 
         Back ends round otherwise, and a cache of fewer bits is another text altogether.
-
-        Args:
-            long_prompts: whether runs are judged on long prompts too.
         """
         self.path = folder
         self.long_prompts = long_prompts
@@ -81,11 +75,7 @@ class ReferenceFolder:
         return read_texts(path) if path.exists() else None
 
     def put(self, case: Case, nodes: int, references: References) -> None:
-        """Keep answers for later runs.
-
-        Args:
-            references: by the prompt's tokens.
-        """
+        """Keep answers for later runs."""
         write_texts(self._path(case, nodes), references)
 
     def _path(self, case: Case, nodes: int) -> Path:

@@ -70,11 +70,7 @@ class Session:
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
-    """Where the record of a run is kept.
-
-    Args:
-        repetition: of the case, from 0.
-    """
+    """Where the record of a run is kept."""
     return folder / "records" / f"{case.run_name(repetition)}.json"
 
 

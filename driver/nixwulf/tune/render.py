@@ -35,12 +35,7 @@ def heading(state: SearchState) -> str:
 
 
 def print_ranking(console: Console, state: SearchState, budget_s: float) -> None:
-    """Print the ranking before anything is measured, what was left out, and the order of measuring.
-
-    Args:
-        state: the search at its beginning.
-        budget_s: time to measure in, seconds.
-    """
+    """Print the ranking before anything is measured, what was left out, and the order of measuring."""
     ranked = state.ranked()
     queue = order(ranked)
     say(console, heading(state))
@@ -133,12 +128,7 @@ def print_result(
     cluster: str,
     sweep: Path,
 ) -> None:
-    """Print the final ranking, the best strategy, and how to serve it and measure it again.
-
-    Args:
-        cluster: as the command line named it.
-        sweep: the sweep file of the best strategy.
-    """
+    """Print the final ranking, the best strategy, and how to serve it and measure it again."""
     ranked = state.ranked()
     estimates = state.estimates()
     top = best(ranked)

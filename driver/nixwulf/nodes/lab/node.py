@@ -113,11 +113,7 @@ class Spawned:
 
 
 def spawn(state: StateFolder, definition: Definition, number: int) -> Spawned:
-    """Make a node in new namespaces; it waits for its links.
-
-    Args:
-        number: of the node, from 1.
-    """
+    """Make a node in new namespaces; it waits for its links."""
     ours, theirs = socket.socketpair()
     intermediate = os.fork()
     if intermediate == 0:

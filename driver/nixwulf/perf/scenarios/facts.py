@@ -82,12 +82,7 @@ def link(
 
 
 def constants(strategy: Strategy, kind: str, changes: Sequence[WhatIf]) -> Constants | None:
-    """The constants of an engine with what-ifs about it; None: those that the model chooses.
-
-    Args:
-        kind: the vendor of the device that computes, or cpu.
-        changes: what-ifs; those of other facts change nothing.
-    """
+    """The constants of an engine with what-ifs about it; None: those that the model chooses."""
     if not any(one.group == "engine" for one in changes):
         return None
     return what_if.of_constants(strategy.engine, choose(family(strategy, kind), kind), changes)

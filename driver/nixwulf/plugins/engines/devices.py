@@ -57,11 +57,7 @@ def in_python(program: str, code: str, *arguments: str) -> list[str]:
 
 
 def ask(run: Run, program: str, code: str) -> dict[str, str]:
-    """The device that code prints in the Python of a program, by node; empty where it prints none.
-
-    Args:
-        program: its name on PATH; a node without it has an empty answer.
-    """
+    """The device that code prints in the Python of a program, by node; empty where it prints none."""
 
     def of(node: Connection) -> str:
         place = run.facts[node.node.name].programs.get(program, "")
@@ -83,11 +79,7 @@ def record(run: Run, devices: Mapping[str, str]) -> None:
 
 
 def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailure:
-    """A run that fails because a node's GPU would not compute.
-
-    Args:
-        remedy: a command or a change that helps, as a clause.
-    """
+    """A run that fails because a node's GPU would not compute."""
     return RunFailure(
         "failed",
         f"{engine} on node {node.node.name!r} {found}, and the platform {node.node.platform!r} "

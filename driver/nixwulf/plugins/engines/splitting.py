@@ -50,11 +50,7 @@ class Splits:
 def problem(
     engine: str, splits: Splits, shape: ModelShape, nodes: int, parallelism: str
 ) -> str | None:
-    """Why an engine cannot split a model so, as a clause, or None; what is not known is no reason.
-
-    Args:
-        parallelism: single, pipeline or tensor.
-    """
+    """Why an engine cannot split a model so, as a clause, or None; what is not known is no reason."""
     if nodes == 1:
         return None
     if splits.powers_of_two and nodes & (nodes - 1):

@@ -88,9 +88,6 @@ def publication(
 ) -> Publication:
     """A run folder made fit for others.
 
-    Args:
-        names: of engines and benchmarks, which identify nobody.
-
     Raises:
         InputError: when two records become one, or no text of the run has one of the others.
     """

@@ -84,11 +84,7 @@ def placement_of(
 
 
 def greedy(model: str, seed: int, count: int) -> ExoRequest:
-    """A chat whose tokens come back.
-
-    Args:
-        count: tokens of the answer.
-    """
+    """A chat whose tokens come back."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": GREEDY}],
