@@ -80,6 +80,9 @@ def _lines(table: Table, software: Mapping[str, str]) -> Iterator[str]:
             yield f'\n[engines."{engine}".{kind}]'
             yield from _constants(kinds[kind])
             yield f"yearly = [{', '.join(f'{one:.3f}' for one in kinds[kind].yearly)}]"
+            yield f'\n[engines."{engine}".{kind}.offsets]'
+            for name, offset in kinds[kind].offsets.items():
+                yield f"{json.dumps(name)} = {offset:.3f}"
             for name, constants in kinds[kind].variants.items():
                 yield f'\n[engines."{engine}".{kind}.variants."{name}"]'
                 yield from _constants(constants)

@@ -33,8 +33,8 @@ ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
 _NOISE = 0.05
 _TOGETHER = "together"
-_TOGETHER_DEVIATION = 0.12
-KERNELS = 0.25
+_TOGETHER_DEVIATION = 0.08
+KERNELS = 0.12
 """Deviation of the logarithm of prompts of one model on one machine, all of them together.
 
 No row of a way says its build and backend; those of one engine differ by this (docs/model.md).
@@ -64,9 +64,11 @@ _NOTHING = "nothing"
 _A_YEAR = "~year"
 _SURE = 1e-3
 # What software that is a year older has more of, by engine and device: a deviation around none.
-_YEAR = {"weights": 0.3, "cache": 0.3, "compute": 0.6, "layer_us": 0.3, "attention": 0.6}
+_YEAR = {"weights": 0.1, "cache": 0.15, "compute": 0.4, "layer_us": 0.15, "attention": 0.4}
 _CROWD = 0.2
 """Deviation of the logarithm of batches: prompts of others and the scheduler are in their time."""
+_MODEL = "model"
+_MODELS_DECODE, _MODELS_PROMPT = 0.08, 0.25
 _SOURCE = "source"
 _SOURCE_DEVIATION = 0.03
 _SOURCE_PROMPTS = 0.1
@@ -148,6 +150,14 @@ def fit(
             if any(one)
         }
 
+    def offsets(engine: str, kind: str) -> dict[str, float]:
+        whose = f"{engine}.{kind}:"
+        return {
+            part.removeprefix(whose): float(unknown[at])
+            for (name, part), at in index.items()
+            if name == _MODEL and part.startswith(whose)
+        }
+
     def constants(engine: str, kind: str, one: tuple[str, str] = ("", "")) -> Constants:
         chosen = np.zeros((len(NAMES), len(index)))
         for column, name in enumerate(NAMES):
@@ -163,6 +173,7 @@ def fit(
             cases=seen[engine, kind][one] if any(one) else places.count((engine, kind)),
             chips=frozenset(chips[engine]),
             models=frozenset(models[engine]),
+            offsets=offsets(engine, kind),
             yearly=tuple(float(unknown[index[_made_of(name, engine, kind)[-1]]]) for name in NAMES),
             configurations=dict(sorted(behind[engine].items())),
             variants={} if any(one) else variants(engine, kind),
@@ -180,6 +191,7 @@ def _solve(
     keys = [(name, part) for name in NAMES for part in (*_parts(), *_variants(cases), _NOTHING)]
     keys += [(_TOGETHER, group) for group in sorted({_together(case) for case in cases})]
     keys += [(_SOURCE, group) for group in sorted({_whose(case) for case in cases})]
+    keys += [(_MODEL, group) for group in sorted({_what(case) for case in cases})]
     index = {key: number for number, key in enumerate(keys)}
     least, base = _ends()
     certain, unknown, inverse = _granted(index)
@@ -195,8 +207,12 @@ def _solve(
             for c in cases
         ]
     )
-    group = np.array([[index[_TOGETHER, _together(c)], index[_SOURCE, _whose(c)]] for c in cases])
-    group = group.reshape(len(cases), 2)
+    group = np.array(
+        [
+            [index[_TOGETHER, _together(c)], index[_SOURCE, _whose(c)], index[_MODEL, _what(c)]]
+            for c in cases
+        ]
+    ).reshape(len(cases), 3)
     years = np.array([weight_of(case.age) for case in cases])
     rows = np.array([_row(case) for case in cases]).reshape(len(cases), len(NAMES) + 3)
     counts, beside, fixed, seen = rows[:, :-3], rows[:, -3], rows[:, -2], np.log(rows[:, -1])
@@ -331,7 +347,15 @@ def _whose(case: Case) -> str:
     return f"{' '.join(sorted(case.sources))} {case.machine} {case.strategy.engine} {metric}"
 
 
+def _what(case: Case) -> str:
+    """What all cases of a model on a kind of device are off by, whoever measured them."""
+    metric = case.metric if case.metric == "prompt" else "decode"
+    return f"{'.'.join(place(case))}:{case.model.name} {metric}"
+
+
 def _deviation(name: str, part: str) -> float:
+    if name == _MODEL:
+        return _MODELS_PROMPT if part.endswith(_PROMPT) else _MODELS_DECODE
     if name == _SOURCE:
         return _SOURCE_PROMPTS if part.endswith(_PROMPT) else _SOURCE_DEVIATION
     if name == _TOGETHER:

@@ -89,7 +89,7 @@ def _subnet(end: Attachment, prefix: int) -> ipaddress.IPv4Network:
 
 
 def cable_all(names: Sequence[str], subnet: ipaddress.IPv4Network, prefix: int) -> Ends | None:
-    """A cable between each two nodes, on interfaces cable-NODE; None where the subnet is too small."""
+    """A cable between each two nodes, on interfaces cable-NODE; None in too small a subnet."""
     ends: dict[str, dict[str, Attachment]] = {name: {} for name in names}
     own_subnets = subnet.subnets(new_prefix=prefix) if prefix > subnet.prefixlen else iter(())
     for one, other in combinations(names, 2):

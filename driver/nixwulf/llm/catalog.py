@@ -29,10 +29,10 @@ _SIZE = re.compile(r"a?(\d+(?:\.\d+)?)b")
 # was trained for, formats of files and quantizations, dates, versions and parts.
 _ANOTHER = re.compile(r"reap\w*|prun\w+|draft\w*|distill?\w*|eagle\d?|dflash\d?|tiny|half|merge\w*")
 _KNOWN_WORD = re.compile(
-    r"\.|it|instruct|chat|base|thinking|reasoning|coder|vision|exp|preview|hf|model|models|total|qat"
+    r"it|instruct|chat|base|thinking|reasoning|coder|vision|exp|preview|hf|model|models|total|qat"
     r"|gguf|ggml|mlx|exl\d|awq|gptq|autoround|int\d|w\d+a\d+|[bm]?n?v?m?x?fp?\d+|bf16|f16|f32|g\d+"
     r"|ud|i?q\d|[0-9k]|k|xx?s|xl|[sml]|nl|bit|\d+bit|bpw|[\d.]+bpw|own|requant|native|class|not"
-    r"|stated|of|nvidia|unsloth|omni|cascade|\d+\.gguf|v?\d+(\.\d+)*|r\d|hermes|mxfp4|moe|dynamic|imatrix"
+    r"|stated|of|nvidia|unsloth|omni|cascade|v?\d+(\.\d+)*|r\d|hermes|mxfp4|moe|dynamic|imatrix"
 )
 _LEAST = 1.0
 # Patterns of names, bits of a weight of experts, and of the rest. The first that is found counts.
@@ -134,7 +134,8 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
     _, model, seen = max(found, key=lambda one: one[0])
     facts = parse(model)
     # Folders and makers stand before the last slash.
-    left = f"{name.lower()[: seen.start()].rpartition('/')[2]} {name.lower()[seen.end() :]}"
+    before, after = name[: seen.start()].lower(), name[seen.end() :].lower()
+    left = f"{before.rpartition('/')[2]} {after.removesuffix('.gguf')}"
     unknown = [word for word in re.findall(r"[a-z0-9.]+", left) if not _KNOWN_WORD.fullmatch(word)]
     sizes = (facts.parameters / _BILLION, facts.active / _BILLION, model.get("active_b", 0.0))
     for word in unknown:
@@ -240,7 +241,8 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
     if not model.routed:
         # What is left finer in a mixture (output, attention) is a small part of a dense model.
         other = routed
-    if whole and other < _WHOLE and native == _WHOLE:
+    stated = form == "nvfp4" and model.routed  # nvfp4_bits have the output in them
+    if whole and not stated and other < _WHOLE and native == _WHOLE:
         output = min(1.0, model.vocabulary * model.hidden / max(model.always, 1.0))
         other += (_WHOLE - other) * output
     assumption = f"{routed:g} bits a weight, the usual of {name!r}"

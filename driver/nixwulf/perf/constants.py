@@ -78,7 +78,8 @@ class Constants:
     device, whose spread is less. configurations: how many of its cases have the same chip, split
     and kernels, by 'CHIP SPLIT KERNELS'. variants: of a back end with kernels, by 'BACKEND
     KERNELS', or of kernels alone. yearly: in the order of NAMES, by how much the logarithm of a
-    time, or of what a share leaves over, is more with software a year older.
+    time, or of what a share leaves over, is more with software a year older. offsets: logarithms by
+    which times of a model, by 'MODEL METRIC', are longer than the constants say.
     """
 
     weights: float
@@ -94,6 +95,7 @@ class Constants:
     chips: frozenset[str] = field(default=frozenset(), repr=False)
     models: frozenset[str] = field(default=frozenset(), repr=False)
     yearly: tuple[float, ...] = ()
+    offsets: Mapping[str, float] = field(default_factory=dict, repr=False)
     configurations: Mapping[str, int] = field(default_factory=dict, repr=False)
     variants: Mapping[str, Constants] = field(default_factory=dict, repr=False)
 
@@ -105,11 +107,15 @@ class Constants:
         years = weight_of(strategy.age)
         if not (years and self.yearly):
             return found
-        changed = {
+        changed: dict[str, Any] = {
             name: _older(name, getattr(found, name), exp(years * change))
             for name, change in zip(NAMES, self.yearly, strict=True)
         }
-        return replace(found, **changed)
+        return replace(found, yearly=(), **changed)
+
+    def offset(self, model: ModelFacts, metric: str) -> float:
+        """Of a model's times of prompts, or of decoding; none of a model that had no part."""
+        return self.offsets.get(f"{model.name} {'prompt' if metric == 'prompt' else 'decode'}", 0.0)
 
     def alike(self, chip: str, strategy: Strategy, model: ModelFacts) -> int:
         """Published configurations of the chip, the split and the kernels."""
@@ -138,7 +144,7 @@ def _builds() -> Sequence[tuple[int, date]]:
 
 
 def day_of(version: str, day: str = "") -> date | None:
-    """When an engine was built, by the number of llama.cpp's builds, else the day that is stated."""
+    """When an engine was built, by the number of llama.cpp's builds, else the stated day."""
     if build := _BUILD.fullmatch(version):
         numbers, days = zip(*((at, one.toordinal()) for at, one in _builds()), strict=True)
         at = min(max(int(build[1]), numbers[0]), numbers[-1])
@@ -181,7 +187,10 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
         spreads = Spreads(**{name: Spread(**parts) for name, parts in document["spread"].items()})
         known = document["known"]
         return {
-            engine: {kind: _parse(table, spreads, known[engine]) for kind, table in kinds.items()}
+            engine: {
+                kind: _parse(table, spreads, known[engine], table["offsets"])
+                for kind, table in kinds.items()
+            }
             for engine, kinds in document["engines"].items()
         }
     except (KeyError, TypeError, ValueError) as error:
@@ -190,7 +199,12 @@ def load(path: Path = FILE) -> Mapping[str, Mapping[str, Constants]]:
         ) from None
 
 
-def _parse(table: Mapping[str, Any], spreads: Spreads, known: Mapping[str, Any]) -> Constants:
+def _parse(
+    table: Mapping[str, Any],
+    spreads: Spreads,
+    known: Mapping[str, Any],
+    offsets: Mapping[str, float],
+) -> Constants:
     values = {name: float(table[name]["value"]) for name in NAMES}
     deviations = tuple(float(table[name]["deviation"]) for name in NAMES)
     return Constants(
@@ -201,9 +215,11 @@ def _parse(table: Mapping[str, Any], spreads: Spreads, known: Mapping[str, Any])
         chips=frozenset(known["chips"]),
         models=frozenset(known["models"]),
         yearly=tuple(table.get("yearly", ())),
+        offsets=offsets,
         configurations=known["configurations"],
         variants={
-            name: _parse(one, spreads, known) for name, one in table.get("variants", {}).items()
+            name: _parse(one, spreads, known, offsets)
+            for name, one in table.get("variants", {}).items()
         },
     )
 

@@ -65,7 +65,8 @@ def predict(
     kind = platforms[0].kind
     engine = family(strategy, kind)
     known = (constants or choose(engine, kind)).of(strategy, model)
-    parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
+    longer = exp(known.offset(model, metric)) / tokens
+    parts = {name: seconds * longer for name, seconds in work.parts(known).items()}
     value = 1 / sum(parts.values())
     basis = known.alike(platforms[0].chip, strategy, model)
     assumptions = [_rests_on(basis, engine, platforms[0].chip, strategy, model)]

@@ -35,7 +35,7 @@ def heading(state: SearchState) -> str:
 
 
 def print_ranking(console: Console, state: SearchState, budget_s: float) -> None:
-    """Print the ranking before anything is measured, what was left out, and the order of measuring."""
+    """Print the ranking before any measurement, what was left out, and the order of measuring."""
     ranked = state.ranked()
     queue = order(ranked)
     say(console, heading(state))

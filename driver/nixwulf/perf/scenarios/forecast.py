@@ -212,7 +212,7 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
     if candidate.fabric and candidate.transport:
         measured = (question.measured or {}).get(candidate.fabric.name, {})
         link = facts.link(candidate.fabric, candidate.transport, measured, changes)
-    constants = facts.constants(strategy, platforms[0].kind, changes)
+    constants = facts.constants(strategy, question.model.facts, platforms[0].kind, changes)
 
     def of(metric: str) -> Prediction:
         model = question.model.facts

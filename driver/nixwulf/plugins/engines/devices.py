@@ -57,7 +57,7 @@ def in_python(program: str, code: str, *arguments: str) -> list[str]:
 
 
 def ask(run: Run, program: str, code: str) -> dict[str, str]:
-    """The device that code prints in the Python of a program, by node; empty where it prints none."""
+    """The device that code prints in a program's Python, by node; empty where it prints none."""
 
     def of(node: Connection) -> str:
         place = run.facts[node.node.name].programs.get(program, "")

@@ -50,7 +50,7 @@ class Splits:
 def problem(
     engine: str, splits: Splits, shape: ModelShape, nodes: int, parallelism: str
 ) -> str | None:
-    """Why an engine cannot split a model so, as a clause, or None; what is not known is no reason."""
+    """Why an engine cannot split a model so, as a clause, or None; the unknown is no reason."""
     if nodes == 1:
         return None
     if splits.powers_of_two and nodes & (nodes - 1):
