@@ -171,6 +171,10 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
     if random is not None:
         return _random(name, parse_random_model(random, name), described.get("bytes", 0))
     if described.get("random_weights"):
+        # Without a plan, as of the examples that come with the driver: one of the usual layers.
+        usual = RandomModel(described.get("architecture", "llama"))
+        if usual.parameters == described.get("parameters"):
+            return _random(name, usual, described.get("bytes", 0))
         raise InputError(
             f"The record lacks the layers of the random model {name!r}, which plan.json of its run "
             "has; name the run's folder."
