@@ -19,6 +19,7 @@ QUANTILE_80 = 1.2816
 _KERNELS = {"two": "2-bit", "four": "4-bit", "six": "6-bit", "eight": "8-bit", "sixteen": "16-bit"}
 THIN = 1
 """At most so many published configurations tell nothing of how far others are off."""
+_OF_LINK = ("hops", "sync", "latency", "transfer")
 _ROUTING = 0.2  # chosen: how far off the growth of the experts touched may be, in logarithms
 
 
@@ -65,8 +66,11 @@ def predict(
     kind = platforms[0].kind
     engine = family(strategy, kind)
     known = (constants or choose(engine, kind)).of(strategy, model)
-    longer = exp(known.offset(model, metric)) / tokens
-    parts = {name: seconds * longer for name, seconds in work.parts(known).items()}
+    longer = exp(known.offset(model, metric))
+    parts = {
+        name: seconds / tokens * (1.0 if name in _OF_LINK else longer)
+        for name, seconds in work.parts(known).items()
+    }
     value = 1 / sum(parts.values())
     basis = known.alike(platforms[0].chip, strategy, model)
     assumptions = [_rests_on(basis, engine, platforms[0].chip, strategy, model)]

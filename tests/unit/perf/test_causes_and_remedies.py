@@ -275,7 +275,7 @@ def test_a_split_that_came_after_the_records_build_is_no_remedy(build, can):
 
 def test_a_remedy_says_what_it_costs_the_other_of_prompt_and_decode():
     node = platform_facts(load_platform("framework-desktop"))
-    link, model = fabric_facts("ethernet", "tcp", 5), find("Qwen3-32B")
+    link, model = fabric_facts("ethernet", "tcp", 5), find("gpt-oss-20b")
     pipeline = Strategy("llama.cpp", "pipeline", n_prompt=512)
     before = PredictionInputs(
         (node,) * 2, model, pipeline, link, choose("llama.cpp", "amd"), "prompt"

@@ -69,7 +69,7 @@ def to_terminal(answer: Answer) -> None:
     say(console, f"\n{_ASSUMED}")
     for sentence in answer.assumptions:
         # A link stays one where the terminal itself breaks the line.
-        say(console, f"- {sentence}", whole=True)
+        say(console, f"- {sentence}", whole="://" in sentence)
 
 
 def to_markdown(answer: Answer) -> str:
