@@ -73,7 +73,8 @@ def predict(
     }
     value = 1 / sum(parts.values())
     basis = known.alike(platforms[0].chip, strategy, model)
-    assumptions = [_rests_on(basis, engine, platforms[0].chip, strategy, model)]
+    counted = bool(known.configurations)  # none are of constants that stand on a run itself
+    assumptions = [_rests_on(basis, engine, platforms[0].chip, strategy, model)] * counted
     assumptions += model.weights.assumptions + model.assumptions
     for platform in platforms:
         assumptions += [
@@ -90,7 +91,7 @@ def predict(
     spread = known.spreads.of(metric, len(platforms)).deviation(
         new_chip=any(platform.chip not in known.chips for platform in platforms),
         new_model=model.name not in known.models,
-        thin=basis <= THIN,
+        thin=counted and basis <= THIN,
     )
     slower, faster = (
         exp(hypot(QUANTILE_80 * spread, side))

@@ -282,7 +282,7 @@ def test_a_lab_run_without_one_node_says_what_to_add(tmp_path):
 def test_published_numbers_are_explained_where_they_say_enough(tmp_path):
     of = case(2, "cable", "pipeline", model="llama-3.1-70b", parameters={})
     link = {"name": "cable", "kind": "thunderbolt-net", "speed_gbps": 20}
-    one = published(of, [metric("decode", [4.0], conditions=DECODE)],
+    one = published(of, [metric("decode", [4.9], conditions=DECODE)],
                     platforms=("framework-desktop",), fabric=link)  # fmt: skip
     (lacking,) = told(tmp_path / "a", one)
     assert lacking["why_not"] == (

@@ -319,6 +319,7 @@ def calibrated(
         layer_us=0.0,
         attention=1.0,
         deviations=deviations,
+        configurations={},
         offsets={},
         variants={},
         yearly=(),
