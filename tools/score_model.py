@@ -156,8 +156,9 @@ def _figures(judged: Sequence[Judged]) -> str:
 
     def figure(of: Callable[[Sequence[Judged]], float]) -> str:
         values = sorted(map(of, samples))
-        ends = f" ({values[len(values) // 20]:.0%} to {values[-len(values) // 20]:.0%})"
-        return f"{of(judged):.1%}{ends if values else ''}"
+        tail = len(values) // 20
+        ends = f" ({values[tail]:.0%} to {values[-1 - tail]:.0%})" if values else ""
+        return f"{of(judged):.1%}{ends}"
 
     width = median(sqrt(one.prediction.high / one.prediction.low) for one in judged)
     return (

@@ -50,5 +50,5 @@ def solve(
         state += step
         if np.abs(step).max() < settled:
             break
-    covariance: Array = np.linalg.inv(curved)
+    covariance: Any = np.linalg.inv(curved)
     return state, covariance
