@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -140,7 +140,8 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
     sizes = (facts.parameters / _BILLION, facts.active / _BILLION, model.get("active_b", 0.0))
     for word in unknown:
         size = _SIZE.fullmatch(word)
-        if _ANOTHER.fullmatch(word) or (size and not _is_one_of(float(size[1]), sizes)):
+        fits = size and any(abs(float(size[1]) - one) <= _ABOUT * one for one in sizes)
+        if _ANOTHER.fullmatch(word) or (size and not fits):
             raise InputError(
                 f"{name!r} is another model than {facts.name}: {word!r} in its name; give its "
                 "GGUF or folder, its name on the hub (ORG/REPO), or a TOML file of its facts."
@@ -151,10 +152,6 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
     words = ", ".join(map(repr, dict.fromkeys(unknown)))
     assumption = f"taken for {facts.name}; what {words} in {name!r} stands for is not known"
     return replace(facts, assumptions=(assumption,))
-
-
-def _is_one_of(size: float, sizes: Sequence[float]) -> bool:
-    return any(abs(size - one) <= _ABOUT * one for one in sizes)
 
 
 def parse(model: Mapping[str, Any]) -> ModelFacts:

@@ -114,8 +114,8 @@ class Constants:
         return replace(found, yearly=(), **changed)
 
     def offset(self, model: ModelFacts, metric: str) -> float:
-        """Of a model's times of prompts, or of decoding; none of a model that had no part."""
-        return self.offsets.get(f"{model.name} {'prompt' if metric == 'prompt' else 'decode'}", 0.0)
+        """Of a model's times of prompt or decode; none of a model that had no part."""
+        return self.offsets.get(f"{model.name} {metric}", 0.0)
 
     def alike(self, chip: str, strategy: Strategy, model: ModelFacts) -> int:
         """Published configurations of the chip, the split and the kernels."""

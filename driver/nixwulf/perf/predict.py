@@ -62,15 +62,16 @@ def predict(
     Raises:
         InputError: several nodes without a fabric or not split, or one node that is split.
     """
-    work, tokens = total(platforms, model, strategy, fabric, metric=metric)
+    works, tokens = _works(platforms, model, strategy, fabric, metric=metric)
     kind = platforms[0].kind
     engine = family(strategy, kind)
     known = (constants or choose(engine, kind)).of(strategy, model)
-    longer = exp(known.offset(model, metric))
-    parts = {
-        name: seconds / tokens * (1.0 if name in _OF_LINK else longer)
-        for name, seconds in work.parts(known).items()
-    }
+    parts: dict[str, float] = {}
+    for of, work in works.items():
+        longer = exp(known.offset(model, of))
+        for name, seconds in work.parts(known).items():
+            more = seconds / tokens * (1.0 if name in _OF_LINK else longer)
+            parts[name] = parts.get(name, 0.0) + more
     value = 1 / sum(parts.values())
     basis = known.alike(platforms[0].chip, strategy, model)
     counted = bool(known.configurations)  # none are of constants that stand on a run itself
@@ -151,22 +152,30 @@ def total(
     *,
     metric: str,
 ) -> tuple[Work, float]:
-    """The work of a metric, and the number of tokens that it counts.
+    """The work of a metric and the number of tokens that it counts; raises as predict."""
+    works, tokens = _works(platforms, model, strategy, fabric, metric=metric)
+    return sum(works.values(), Work()), tokens
 
-    Raises:
-        InputError: as predict.
-    """
+
+def _works(
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    strategy: Strategy,
+    fabric: FabricFacts | None,
+    *,
+    metric: str,
+) -> tuple[dict[str, Work], float]:
+    """That of prompts and that of decoding; of a metric that has both, both."""
     _check(platforms, strategy, fabric, metric)
     if metric == "decode":
-        return decode_step(platforms, model, fabric, strategy), tokens_a_step(strategy)
-    prompts = prompt_pass(platforms, model, fabric, strategy)
+        step = decode_step(platforms, model, fabric, strategy)
+        return {"decode": step}, tokens_a_step(strategy)
+    prompts = {"prompt": prompt_pass(platforms, model, fabric, strategy)}
     if metric == "prompt":
         return prompts, float(strategy.n_prompt * strategy.batch)
     steps = strategy.n_gen * strategy.batch / tokens_a_step(strategy)
-    return (
-        prompts + decode_step(platforms, model, fabric, strategy).times(steps),
-        float(strategy.n_gen * strategy.batch),
-    )
+    answers = decode_step(platforms, model, fabric, strategy).times(steps)
+    return prompts | {"decode": answers}, float(strategy.n_gen * strategy.batch)
 
 
 def _check(
