@@ -31,7 +31,8 @@ _BASES = (0.05, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.25, 0.28, 0.32, 
 _ADDED = (0.0, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0)
 _TRIED = tuple(product(_BASES, _ADDED, _ADDED, _ADDED))
 _FEW = 8  # cases that a spread is learned from at least
-_OUTSIDE = 2 / 0.2
+_INSIDE = 0.8
+_OUTSIDE = 2 / (1 - _INSIDE)
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,9 @@ class Learner:
 
     The score is that of Gneiting and Raftery for intervals
     (https://doi.org/10.1198/016214506000001437, 6.2): the width, and 2 / 0.2 times what a value is
-    outside. It is least where 80 % are inside.
+    outside. It is least where 80 % are inside if all weigh the same; those of one block do not, so
+    the least a source adds is then raised until 80 % of the cases are, and as much more as one
+    source that is not among them may take away (https://arxiv.org/abs/2107.07511, 1).
     """
 
     def __init__(self, residuals: Sequence[Residual]) -> None:
@@ -171,8 +174,11 @@ class Learner:
             [n for n, one in enumerate(residuals) if group_of(one.case) == group]
             for group in GROUPS
         ]
-        self._scores = [_scores([residuals[n] for n in group]) for group in self._groups]
+        tried = [_scores([residuals[n] for n in group]) for group in self._groups]
+        self._scores = [scores for scores, _ in tried]
+        self._inside = [inside for _, inside in tried]
         self._blocks = [_block(one.case) for one in residuals]
+        self._sources = [one.case.sources for one in residuals]
 
     def spreads(self, used: Sequence[bool]) -> Spreads:
         """Of the residuals that are used, true or false of each."""
@@ -182,7 +188,13 @@ class Learner:
         ]
         few = [sum(used[n] for n in group) < _FEW for group in self._groups]
         chosen = [sum(sums) if is_few else own for own, is_few in zip(sums, few, strict=True)]
-        return Spreads(*(_spread(int(scores.argmin())) for scores in chosen))
+        found = [int(scores.argmin()) for scores in chosen]
+        for place, group in enumerate(self._groups):
+            if not few[place]:
+                mask = [used[n] for n in group]
+                sources = len({self._sources[n] for n in group if used[n]})
+                found[place] = _raised(found[place], self._inside[place][:, mask], sources)
+        return Spreads(*(_spread(number) for number in found))
 
     def _weights(self, group: Sequence[int], used: Sequence[bool]) -> Any:
         """Rows of one model on one machine by one source are off together."""
@@ -198,7 +210,7 @@ def learn(residuals: Sequence[Residual]) -> Spreads:
 
 
 def _scores(group: Sequence[Residual]) -> Any:
-    """Of each spread that is tried (rows) over each residual (columns)."""
+    """Of each spread that is tried (rows) over each residual (columns), and which are inside."""
     import numpy as np
 
     columns = [(o.off, o.longer, o.shorter, o.new_chip, o.new_model, o.thin) for o in group]
@@ -206,7 +218,14 @@ def _scores(group: Sequence[Residual]) -> Any:
     own = QUANTILE_80**2 * np.array(_TRIED) ** 2 @ np.array([np.ones_like(off), *new])
     up, down = np.sqrt(own + longer**2), np.sqrt(own + shorter**2)
     outside = np.maximum(0.0, np.abs(off) - np.where(off > 0, up, down))
-    return up + down + _OUTSIDE * outside
+    return up + down + _OUTSIDE * outside, outside == 0
+
+
+def _raised(number: int, inside: Any, sources: int) -> int:
+    """The spread with the first base from its own on that has enough of the cases inside."""
+    more = range(number, len(_TRIED), len(_TRIED) // len(_BASES))
+    enough = _INSIDE * (sources + 1) / sources
+    return next((one for one in more if inside[one].mean() >= enough), more[-1])
 
 
 def _spread(number: int) -> Spread:

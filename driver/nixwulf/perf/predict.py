@@ -21,6 +21,7 @@ THIN = 1
 """At most so many published configurations tell nothing of how far others are off."""
 _OF_LINK = ("hops", "sync", "latency", "transfer")
 _ROUTING = 0.2  # chosen: how far off the growth of the experts touched may be, in logarithms
+_GUESSED = 0.25  # chosen: so what making and checking the guesses of a draft takes
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,10 @@ def doubt(
 
 
 def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
-    """Deviation of the logarithm of the weights read, for a batch may prefer the same experts."""
-    if not model.routed:
-        return 0.0
-    return _ROUTING * log(model.share(_checked(strategy, metric)) / model.share(1))
+    """Deviation of the logarithm of the weights read: by the experts of a batch, and by guesses."""
+    guessed = _GUESSED * (strategy.drafts > 0 and metric != "prompt")
+    more = model.share(_checked(strategy, metric)) / model.share(1) if model.routed else 1.0
+    return hypot(guessed, _ROUTING * log(more))
 
 
 def _checked(strategy: Strategy, metric: str) -> int:

@@ -168,25 +168,15 @@ def decode_step(
 ) -> Work:
     """One step of a batch, with the cache half full; with drafts, all of them checked."""
     depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
-    checked = strategy.batch * (1 + strategy.drafts)
-    step = forward(
-        platforms, model, fabric, strategy, tokens=checked, sequences=strategy.batch, depth=depth
-    )
+    batch, per_guess = strategy.batch, performance(strategy.engine).verifying
+    checked = batch * (1 + strategy.drafts)
+    step = forward(platforms, model, fabric, strategy, tokens=checked, sequences=batch, depth=depth)
     if not strategy.drafts:
         return step
     # A draft is one layer and the output matrix (https://arxiv.org/abs/2412.19437, 2.2).
-    one = forward(
-        platforms,
-        model,
-        fabric,
-        strategy,
-        tokens=strategy.batch,
-        sequences=strategy.batch,
-        depth=depth,
-    )
+    one = forward(platforms, model, fabric, strategy, tokens=batch, sequences=batch, depth=depth)
     output = model.vocabulary * model.hidden / max(model.active, 1.0)
-    share = 1 / model.layers
-    draft = one.times(share) + Work(weights=output * one.weights)
+    draft = one.times(1 / model.layers + per_guess) + Work(weights=output * one.weights)
     return step + draft.times(strategy.drafts)
 
 
