@@ -171,7 +171,11 @@ def _require_companions(given: Mapping[str, Any]) -> None:
 
 
 def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Comparison]:
-    """What compares a run's records with its baseline, both read before anything runs."""
+    """What compares a run's records with its baseline, both read before anything runs.
+
+    Args:
+        baseline: a run folder, or a query of the plan's own cases, which are run in turn.
+    """
     from nixwulf.core.query import is_query
     from nixwulf.results.compare.comparison import compare
     from nixwulf.results.compare.sides import read_side, side_of, split

@@ -22,7 +22,7 @@ _SOME = click.IntRange(1, _MOST)
     required=True,
     type=MODEL,
     metavar="M",
-    help="A known name, a GGUF, a folder of safetensors, ORG/REPO of the hub, or facts in TOML.",
+    help="A known model's name, a GGUF, a folder of safetensors, ORG/REPO of the hub, or a TOML file.",
 )
 @click.option("--quant", default="", help="Its quantization, where the name lacks it: Q4_K_M.")
 @click.option(

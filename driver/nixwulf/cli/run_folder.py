@@ -81,6 +81,9 @@ def run(
 def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
     """The folder of a run, for this driver alone while the block lasts.
 
+    Args:
+        new: the plan of a run that begins, which is saved there; None of one that goes on.
+
     Raises:
         InputError: the folder of a run that begins is not new, or another driver has it.
     """

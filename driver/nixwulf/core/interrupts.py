@@ -168,6 +168,9 @@ def run(
 ) -> subprocess.CompletedProcess[Any]:
     """Run a program in a session of its own, all of which ends when the driver is interrupted.
 
+    Args:
+        timeout: seconds that it may take, None for any.
+
     Raises:
         KeyboardInterrupt: the driver was interrupted.
         subprocess.TimeoutExpired: it took longer.

@@ -10,7 +10,11 @@ from typing import Any
 
 
 def slug(text: str, longest: int, also: str = "") -> str:
-    """Lower case letters, digits and what is also kept, with '-' for all else; perhaps empty."""
+    """Lower case letters, digits and what is also kept, with '-' for all else; perhaps empty.
+
+    Args:
+        longest: characters of the result at the most.
+    """
     words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
     return words[:longest].strip(f"-{also}")
 

@@ -32,6 +32,9 @@ def discover(package: ModuleType, attribute: str) -> dict[str, object]:
 def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
     """The plug-in of a name.
 
+    Args:
+        found: all of the kind, by name.
+
     Raises:
         InputError: there is none, with the names there are.
     """

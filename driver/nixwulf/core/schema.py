@@ -88,7 +88,11 @@ def _fast_validator(kind: Kind, tolerant: bool) -> Any:
 
 
 def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
-    """Every problem of a document, each a sentence that names the key and what was expected."""
+    """Every problem of a document, each a sentence that names the key and what was expected.
+
+    Args:
+        tolerant: it may have keys that the schema does not know, and other values of its lists.
+    """
     errors = islice(_validator(kind, tolerant).iter_errors(document), _MOST_PROBLEMS)
     return [_sentence(error) for error in sorted(errors, key=_order)]
 
@@ -104,6 +108,9 @@ def check(document: Any, kind: Kind, source: str) -> None:
 
 def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool) -> None:
     """As check, but fast for a valid document that came from JSON.
+
+    Args:
+        tolerant: it may have keys that the schema does not know, and other values of its lists.
 
     Raises:
         InputError: with the source and the first key that is wrong.

@@ -276,6 +276,10 @@ def layer_count(value: Any) -> int:
 
 
 def positive(what: str, value: float, unit: str) -> None:
-    """Raise InputError for a number that is not finite and above 0."""
+    """Raise InputError for a number that is not finite and above 0.
+
+    Args:
+        what: the number's name, for the message.
+    """
     if not (isfinite(value) and value > 0):
         raise InputError(f"The {what} is {value!r}; expected a number of {unit} above 0.")

@@ -144,6 +144,9 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
 def resolve(name: str, source: str, cluster: str) -> str:
     """The image of a toolbox, by its digest.
 
+    Args:
+        name: of the lock file that is shipped, IMAGE:TAG or IMAGE@sha256:DIGEST.
+
     Raises:
         InputError: it is unknown, or a tag that is held to no digest yet.
     """
@@ -161,6 +164,9 @@ def resolve(name: str, source: str, cluster: str) -> str:
 
 def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> Toolbox | str:
     """An image on a node, in one round trip.
+
+    Args:
+        model: the path of a model on the node, or a name on Hugging Face.
 
     Returns:
         What it has, or why it cannot be used there, as one sentence.

@@ -401,6 +401,9 @@ def run_all(
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:
     """Run a command on nodes at the same time.
 
+    Args:
+        timeout_s: seconds that all of them together may take.
+
     Returns:
         In the order of the nodes what each answered, or that it did not.
     """

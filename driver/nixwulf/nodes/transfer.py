@@ -40,6 +40,9 @@ def put(
 
     It ends at the connection's deadline, if it has one, and where nothing moves.
 
+    Args:
+        observer: called with how many bytes of how many have been sent, when there are more.
+
     Raises:
         NixwulfError: it stood still, or the node did not answer or could not write it.
     """
@@ -67,6 +70,9 @@ def run_long(
     """Run a command that reports how far it is on its standard error.
 
     It ends at the connection's deadline, if it has one, and where it reports nothing more.
+
+    Args:
+        observer: called with its last line, when there is another.
 
     Raises:
         Unreachable: the node did not answer, or the command stood still.

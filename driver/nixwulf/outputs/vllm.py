@@ -121,7 +121,11 @@ TOOL = Tool("vllm-bench", recognises, read, heads=HEADS, results=RESULTS)
 def served(
     found: ServeResult, benchmark: str, tool: str, engines: Collection[str] = (ENGINE,)
 ) -> Found:
-    """The client of any server: only its own backend's name shows that the server is its own."""
+    """The client of any server: only its own backend's name shows that the server is its own.
+
+    Args:
+        engines: those that it has backends for by their names.
+    """
     if not found.completed:
         raise ParseError(f"{tool} completed no request, and {found.failed} failed.")
     failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)

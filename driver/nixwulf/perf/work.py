@@ -166,7 +166,11 @@ def decode_step(
     fabric: FabricFacts | None,
     strategy: Strategy,
 ) -> Work:
-    """One step of a batch, with the cache half full; with drafts, all of them checked."""
+    """One step of a batch, with the cache half full; with drafts, all of them checked.
+
+    Args:
+        fabric: the link between the nodes; None on one node.
+    """
     depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
     batch, per_guess = strategy.batch, performance(strategy.engine).verifying
     checked = batch * (1 + strategy.drafts)
@@ -186,7 +190,11 @@ def prompt_pass(
     fabric: FabricFacts | None,
     strategy: Strategy,
 ) -> Work:
-    """All tokens of the batch's prompts, in chunks as the engine takes them."""
+    """All tokens of the batch's prompts, in chunks as the engine takes them.
+
+    Args:
+        fabric: the link between the nodes; None on one node.
+    """
     tokens = strategy.n_prompt * strategy.batch
     chunk = strategy.chunk or performance(strategy.engine).prompt_chunk
     count = ceil(tokens / chunk)
@@ -285,12 +293,19 @@ def hops(strategy: Strategy, nodes: int, servers: int) -> int:
 
     llama.cpp's client fetches from each of its RPC servers, those it gave their share included; of
     two and four servers in the lab 1.95 and 3.95 round trips a token were counted.
+
+    Args:
+        servers: nodes that the client reaches by RPC, all but one that computes beside it.
     """
     return servers if _is_rpc(strategy) else nodes - 1
 
 
 def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, float]:
-    """Seconds of latency and of transfer for a hand-over: there and back, or on."""
+    """Seconds of latency and of transfer for a hand-over: there and back, or on.
+
+    Args:
+        size: bytes.
+    """
     trips = 1.0 if _is_rpc(strategy) else 0.5
     return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
 
@@ -300,6 +315,9 @@ def handled(strategy: Strategy, nodes: int, servers: int) -> float:
 
     A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
     fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
+
+    Args:
+        servers: nodes that the client reaches by RPC, all but one that computes beside it.
     """
     return log2(nodes) * servers if _is_rpc(strategy) else 1.0
 
@@ -317,6 +335,10 @@ def exchange(
     and then reads from all (syncNodeSlices in its nn-network.cpp). Star (before its 0.11): the root
     serves one worker after the other, out and back. llama.cpp over RPC: all pairs through the
     client, in as many round trips as it handles.
+
+    Args:
+        servers: nodes that the client reaches by RPC, all but one that computes beside it.
+        size: of what is summed, bytes.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
     packed = size * 34 / 64  # Q80: 34 bytes for 32 values

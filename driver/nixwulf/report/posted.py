@@ -88,6 +88,9 @@ def posted(records: Iterable[Record]) -> list[Posted]:
 def to_table(records: Iterable[Record], source: str) -> str:
     """Markdown as llama-benchy prints it, a table a configuration.
 
+    Args:
+        source: where they are from, for a sentence.
+
     Raises:
         InputError: none of them has such a test.
     """
@@ -96,6 +99,9 @@ def to_table(records: Iterable[Record], source: str) -> str:
 
 def to_csv(records: Iterable[Record], source: str) -> str:
     """The benchmark.csv of a submission to Spark Arena, which is llama-benchy's CSV.
+
+    Args:
+        source: where they are from, for a sentence.
 
     Raises:
         InputError: they have no run of llama-benchy, or several configurations.

@@ -84,6 +84,9 @@ def text_of(document: Record, source: str) -> str:
 def save(document: Record, path: Path, remedy: str = ELSEWHERE) -> None:
     """Write a sealed record atomically.
 
+    Args:
+        remedy: what to do where the file cannot be written.
+
     Raises:
         InputError: it could not be read back, or the file cannot be written.
     """

@@ -41,6 +41,9 @@ def cpu_reference(
 
     It is asked once a sweep, and where the hash of the model's file is known once a user: the same
     build with the same file gives the same text. What failed is not tried again in that sweep.
+
+    Args:
+        folder: of the sweep's references.
     """
     own = engine.on_cpu(run)
     if own is None or isinstance(own, str):

@@ -39,6 +39,9 @@ class Models:
 
         What is made, copied or hashed meanwhile has limits of its own, and moves that of the run.
 
+        Args:
+            nodes: all of the session, any of which may have the model.
+
         Raises:
             NixwulfError: it cannot be made or brought there, or a node did not answer.
         """

@@ -72,7 +72,11 @@ class Prompts:
     """
 
     def __init__(self, completer: Completer, lengths: Sequence[int], seconds: float) -> None:
-        """Ask as long as it is estimated to take no more than some seconds."""
+        """Ask as long as it is estimated to take no more than some seconds.
+
+        Args:
+            lengths: tokens of the prompts; the short one is always asked.
+        """
         self._completer = completer
         self._lengths = lengths
         self._seconds = seconds

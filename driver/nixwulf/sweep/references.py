@@ -41,6 +41,9 @@ def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
     The repeat has the first half in its prompt, so that kernels for many tokens compute what those
     for one computed before: sums in another order, as other nodes have them. Where the engine
     cannot be given a beginning, all is repeated.
+
+    Args:
+        count: tokens of the answer.
     """
     answer = completer.complete(prompt, (), count) or ()
     if not all(position.top for position in answer):
@@ -61,6 +64,9 @@ class ReferenceFolder:
         """Keep a file for each engine, model, seed, count of nodes and what else decides a text.
 
         Back ends round otherwise, and a cache of fewer bits is another text altogether.
+
+        Args:
+            long_prompts: whether runs are judged on long prompts too.
         """
         self.path = folder
         self.long_prompts = long_prompts
@@ -75,7 +81,11 @@ class ReferenceFolder:
         return read_texts(path) if path.exists() else None
 
     def put(self, case: Case, nodes: int, references: References) -> None:
-        """Keep answers for later runs."""
+        """Keep answers for later runs.
+
+        Args:
+            references: by the prompt's tokens.
+        """
         write_texts(self._path(case, nodes), references)
 
     def _path(self, case: Case, nodes: int) -> Path:

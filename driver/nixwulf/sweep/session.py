@@ -70,7 +70,11 @@ class Session:
 
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
-    """Where the record of a run is kept."""
+    """Where the record of a run is kept.
+
+    Args:
+        repetition: of the case, from 0.
+    """
     return folder / "records" / f"{case.run_name(repetition)}.json"
 
 

@@ -85,7 +85,11 @@ class Judged:
 
 
 def limit_of(floor: float) -> float:
-    """The mean divergence up to which a text is right, nats."""
+    """The mean divergence up to which a text is right, nats.
+
+    Args:
+        floor: that of the engine's own repeat.
+    """
     return min(MOST_LIMIT, max(LEAST_LIMIT, FACTOR * floor))
 
 
@@ -97,6 +101,9 @@ def judge(
     limit: float | None = None,
 ) -> Judged:
     """Hold the text after a prompt against a reference's.
+
+    Args:
+        limit: of the mean divergence, nats; None: as the reference's floor has it.
 
     Raises:
         RunFailure: the engine did not answer.

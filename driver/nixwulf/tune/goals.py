@@ -72,6 +72,10 @@ def predicted_time(
     Of throughput: a token that is generated costs its step, and its share of the prompts
     (nixwulf.perf.predict.total). The time to the first token is of requests that come together to
     a server, which reads their prompts one after the other: that of the middle one.
+
+    Args:
+        n_prompt: tokens of a prompt.
+        n_gen: tokens generated after it.
     """
     decode, prompt = forecast.decode, forecast.prompt
     deviation = log(decode.high / decode.value) / QUANTILE_80
@@ -93,7 +97,11 @@ def predicted_time(
 
 
 def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
-    """The benchmark that measures an engine for a goal."""
+    """The benchmark that measures an engine for a goal.
+
+    Args:
+        alone: whether it is the only engine; numbers of several come from one benchmark.
+    """
     if goal.loaded or (goal.metric == "decode" and not alone):
         return SERVE
     return engines.find(engine).native_benchmark or SERVE

@@ -64,7 +64,11 @@ class Option:
 def question(
     request: Request, engine: str, links: Mapping[str, Mapping[str, float]] | None = None
 ) -> Question:
-    """The request as the performance model takes it."""
+    """The request as the performance model takes it.
+
+    Args:
+        links: by fabric, rtt_us and bandwidth_gbps as measured; None: those of a lab.
+    """
     return Question(
         request.cluster,
         request.subject.model,

@@ -77,7 +77,11 @@ class Prior:
 def prior_of(
     request: Request, option: Option, links: Mapping[str, Mapping[str, float]]
 ) -> Prior | None:
-    """The prior of a strategy; None where it cannot be predicted."""
+    """The prior of a strategy; None where it cannot be predicted.
+
+    Args:
+        links: by fabric, rtt_us and bandwidth_gbps as measured.
+    """
     asked = question(request, option.engine, links)
     found = forecast(asked, option.candidate, assumed(request.cluster))
     beside = option.candidate.parallelism == REPLICAS

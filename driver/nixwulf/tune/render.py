@@ -128,7 +128,12 @@ def print_result(
     cluster: str,
     sweep: Path,
 ) -> None:
-    """Print the final ranking, the best strategy, and how to serve it and measure it again."""
+    """Print the final ranking, the best strategy, and how to serve it and measure it again.
+
+    Args:
+        cluster: as the command line named it.
+        sweep: the sweep file of the best strategy.
+    """
     ranked = state.ranked()
     estimates = state.estimates()
     top = best(ranked)

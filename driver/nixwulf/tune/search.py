@@ -178,7 +178,11 @@ class SearchState:
         return found
 
     def add(self, n: int, record: Record, took: float) -> None:
-        """Take the record of a strategy: it updates the strategy, its fabric and the others."""
+        """Take the record of a strategy: it updates the strategy, its fabric and the others.
+
+        Args:
+            took: duration of the run, seconds.
+        """
         self.records[n], self.took[n] = record, took
         found = measurement_of(self.request.goal, record) if record["outcome"] == "ok" else None
         if found is None:

@@ -105,6 +105,9 @@ def behind_one_url(ports: Sequence[int], front: int) -> tuple[str, str]:
 
     least_conn (https://nginx.org/en/docs/http/ngx_http_upstream_module.html) is what was measured;
     without proxy_buffering a token comes when it is made.
+
+    Args:
+        ports: of the servers, on this machine's loopback.
     """
     servers = " ".join(f"server 127.0.0.1:{port};" for port in ports)
     folders = " ".join(f"{name}_temp_path tmp;" for name in _PATHS)

@@ -109,6 +109,10 @@ def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> ModelDescri
 def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
     """The engines to choose from: those asked for, else all that read the model.
 
+    Args:
+        asked: names of engines; empty: all.
+        is_lab: whether only those of this machine count.
+
     Raises:
         InputError: for an engine that does not read the model.
     """

@@ -198,7 +198,11 @@ def queue_bytes(rate_gbps: float) -> int:
 
 
 def shape_port(port: LabPort, shape: Shape, shaping: Shaping) -> list[Argv]:
-    """The commands that shape one port of a fabric, whatever shaped it before."""
+    """The commands that shape one port of a fabric, whatever shaped it before.
+
+    Args:
+        shaping: what does it: a queueing discipline of the kernel, or the switch of the lab.
+    """
     if shaping == "switch":
         return [["ip", "link", "set", port.link, "nomaster"]]
     up, down = ["noqueue"], ["noqueue"]

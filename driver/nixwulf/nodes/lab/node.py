@@ -113,7 +113,11 @@ class Spawned:
 
 
 def spawn(state: StateFolder, definition: Definition, number: int) -> Spawned:
-    """Make a node in new namespaces; it waits for its links."""
+    """Make a node in new namespaces; it waits for its links.
+
+    Args:
+        number: of the node, from 1.
+    """
     ours, theirs = socket.socketpair()
     intermediate = os.fork()
     if intermediate == 0:

@@ -41,7 +41,11 @@ def find_sshd() -> Path:
 
 
 def write_all(state: StateFolder, definition: Definition, path: Sequence[Path]) -> None:
-    """Write every generated file of a lab."""
+    """Write every generated file of a lab.
+
+    Args:
+        path: folders to put first on the nodes' PATH.
+    """
     names = [node.name for node in definition.cluster.nodes]
     addresses = management_addresses(definition.cluster, definition.subnet)
     user_key = state.folder / "id_ed25519"

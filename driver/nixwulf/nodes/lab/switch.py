@@ -77,7 +77,11 @@ class Switch:
         self._random = random.Random(SEED)  # noqa: S311
 
     def take(self, frame: bytes, port: int, now: int) -> None:
-        """Take a frame that arrived."""
+        """Take a frame that arrived.
+
+        Args:
+            port: the number of the port, from 0.
+        """
         line = self.line
         destination, source = frame[HEADER : HEADER + 6], frame[HEADER + 6 : HEADER + 12]
         self._table[source] = port

@@ -256,6 +256,9 @@ class Prebuilt:
 def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebuilt:
     """Read what 'nix build .#deployments.CLUSTER' made.
 
+    Args:
+        nodes: those that it has to have, with all of their store paths on this machine.
+
     Raises:
         InputError: it is of another cluster, or lacks a node or a path.
     """

@@ -72,7 +72,11 @@ def _look(
 
 
 def machine_problems(node: Node, machine: Machine, expected_path: str | None) -> list[str]:
-    """What is wrong with the machine that answers; a wrong one is not asked for more."""
+    """What is wrong with the machine that answers; a wrong one is not asked for more.
+
+    Args:
+        expected_path: the store path of the node's system, where it is known.
+    """
     name = node.name
     if machine.installer:
         return [

@@ -66,6 +66,9 @@ def parse(text: str) -> BuildState:
 def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> list[NodeKind]:
     """The kinds of nodes; a build that is there serves, where a new one would offer no more.
 
+    Args:
+        states: by node.
+
     Raises:
         GateError: no node of a kind can build it, or the one that would has no room.
     """

@@ -31,6 +31,9 @@ _HOSTS = {"docker.io": "registry-1.docker.io"}
 def hold(names: Iterable[str], cluster: str) -> Iterator[str]:
     """Hold the tags among toolboxes that have no digest yet; a sentence for each that is new.
 
+    Args:
+        cluster: the cluster file, beside which they are kept.
+
     Raises:
         NixwulfError: a registry does not say the digest, or the file cannot be written.
     """
@@ -46,6 +49,9 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
     """Compare the digest that a tag is held to with that of today; what changed, or None.
 
     A registry that does not answer, or has the tag no more, changes nothing.
+
+    Args:
+        accept: whether another digest is kept.
 
     Raises:
         GateError: the tag has another digest, which is not accepted.

@@ -68,6 +68,9 @@ def index_on(
 ) -> Document:
     """What stands for a model on a node, all of which is read unless that is known.
 
+    Args:
+        observer: called with how many bytes of how many have been read.
+
     Raises:
         NixwulfError: the node did not answer, reads nothing more, or has no such model.
     """
@@ -93,6 +96,9 @@ def _answer(node: Connection, done: subprocess.CompletedProcess[str]) -> Documen
 
 def sha256_on(node: Connection, path: str, observer: Observer) -> str | None:
     """A model's sha256, read once and kept beside it; None where that cannot be.
+
+    Args:
+        observer: called with how many bytes of how many have been read.
 
     Raises:
         Unreachable: the node did not answer, or reads nothing more.

@@ -16,7 +16,11 @@ _MIB = 2**20
 
 
 def out_of_cache(one: MeasuredCase, smaller: Sequence[MeasuredCase]) -> list[Diagnostic]:
-    """Why decoding by the CPU of one node reads slower than a model that fits the cache, if so."""
+    """Why decoding by the CPU of one node reads slower than a model that fits the cache, if so.
+
+    Args:
+        smaller: the same of other models, it itself among them.
+    """
     record, size = one.record, cache_bytes(one.record)
     node = facts_of(record["nodes"][0]["platform"]) if record.get("nodes") else None
     if one.metric != "decode" or record["case"]["nodes"] != 1 or not size or "gpu" in (node or {}):

@@ -87,7 +87,11 @@ def without(one: Diagnostic, inputs: PredictionInputs) -> PredictionInputs:
 
 
 def improved(inputs: PredictionInputs, slows: Slows, times: float) -> PredictionInputs:
-    """The case with a quantity so many times better."""
+    """The case with a quantity so many times better.
+
+    Args:
+        slows: the quantity; one that no speed depends on changes nothing.
+    """
     for change in _changes(slows, inputs.platforms[0].kind):
         inputs = change(inputs, times)
     return inputs

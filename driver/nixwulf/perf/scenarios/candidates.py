@@ -97,7 +97,11 @@ class Placement:
     def refusal(
         self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, Any]
     ) -> str | None:
-        """Why an engine cannot be run so, or None."""
+        """Why an engine cannot be run so, or None.
+
+        Args:
+            point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
+        """
         for node in nodes:
             if gpu_vendor(node.platform) not in {*engine.gpus, _NO_GPU}:
                 return (
@@ -132,7 +136,11 @@ def placements(
     transports: Sequence[str],
     parallelisms: Sequence[str | None],
 ) -> Iterator[Placement]:
-    """Every combination, once: by nodes, then fabric, transport and parallelism."""
+    """Every combination, once: by nodes, then fabric, transport and parallelism.
+
+    Args:
+        parallelisms: None stands for what measures the machines.
+    """
     found = (
         Placement(count, None, None, split)
         if count == 1 or split in ("single", REPLICAS)

@@ -61,7 +61,11 @@ class Room:
 
 
 def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: Strategy) -> Room:
-    """The memory of the node that lacks most, or has least left."""
+    """The memory of the node that lacks most, or has least left.
+
+    Args:
+        model: the model, with sizes by layer where its files were read.
+    """
     sizes, work = _asked(model, strategy)
     free = [_free(platform.memory_gib) for platform in platforms]
     # A pipeline is cut as stated, else by memory; where none is known, into equal parts.
@@ -75,7 +79,11 @@ def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: 
 def shared_out(
     platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: Strategy, split: str
 ) -> Strategy:
-    """The strategy with the layers of its pipeline shared out by a split."""
+    """The strategy with the layers of its pipeline shared out by a split.
+
+    Args:
+        model: the model, with sizes by layer where its files were read.
+    """
     sizes, work = _asked(model, strategy)
     has = [int(_free(platform.memory_gib) * GIB) for platform in platforms]
     bandwidths = [platform.bandwidth_gbs for platform in platforms]
@@ -266,6 +274,9 @@ def together(predictions: Sequence[Prediction], crowd: float = 1.0) -> Predictio
 
     Its parts are those of each, weighted by the square of its share of the sum: as the sum's own
     time a token is 1 / sum, they add up to that.
+
+    Args:
+        crowd: how many of them share a processor; 1 where each has its own.
     """
     total = sum(one.value for one in predictions)
     parts: dict[str, float] = {}

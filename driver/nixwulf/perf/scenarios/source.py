@@ -13,8 +13,6 @@ from nixwulf.llm import gguf, safetensors
 from nixwulf.llm.catalog import find, is_known, only, weights_of
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
 
-_WEIGHTS = re.compile(r"[\w.-]+\.safetensors", re.ASCII)
-_PATIENCE_S = 10.0
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 _NATIVE = 16.0
 _FEW_BITS = "MXFP4"  # gpt-oss, with what is no expert in eight bits, as its GGUF has it
@@ -125,16 +123,18 @@ def _of_hub(name: str, quant: str, size_gib: float) -> ModelDescription | None:
     """
     if not _REPOSITORY.fullmatch(name) or is_known(name):
         return None
-    from huggingface_hub import HfApi, HfFileSystem, hf_hub_download
+    import httpx
+    from huggingface_hub import HfFileSystem, hf_hub_download
 
     try:
-        found = HfApi().model_info(name, timeout=_PATIENCE_S).siblings or ()
-        paths = [f"{name}/{one.rfilename}" for one in found if _WEIGHTS.fullmatch(one.rfilename)]
         config = read_json(Path(hf_hub_download(name, "config.json")))
         files = HfFileSystem()
-        header = safetensors.read(paths, config, lambda path, n: files.read_block(path, 0, n))
+        paths = sorted(map(str, files.glob(f"{name}/*.safetensors")))
+        header = safetensors.read(
+            paths, config, lambda path, n: bytes(files.read_block(path, 0, n))
+        )
         facts = _possible(header.facts(name))
-    except Exception:  # of whichever library of HTTP the client takes
+    except (OSError, httpx.HTTPError, InputError, *NOT_OF_A_MODEL):
         raise InputError(
             f"Model {name!r} is not known, and the hub gave no config.json and headers of it; "
             "give a GGUF, a folder with config.json and *.safetensors, or a TOML file of its facts."

@@ -122,7 +122,11 @@ def of_link(fabric: str, what_ifs: Iterable[WhatIf]) -> dict[str, float]:
 
 
 def of_constants(engine: str, constants: Constants, what_ifs: Iterable[WhatIf]) -> Constants:
-    """The constants of an engine with the changes of what-ifs."""
+    """The constants of an engine with the changes of what-ifs.
+
+    Args:
+        what_ifs: those of other engines or facts change nothing.
+    """
     for one in what_ifs:
         if (one.group, one.name) == ("engine", engine):
             changed = {name: getattr(constants, name) for name in KEYS["engine"]}

@@ -135,6 +135,9 @@ def arguments(run: Run, url: str, model: str, tokenizer: str) -> list[str]:
     """Its command line.
 
     The driver has its own check of the text. With --exact-tg every answer has all its tokens.
+
+    Args:
+        url: of the server's API.
     """
     case, values = run.case, run.case.parameters
     argv = [shutil.which(_PROGRAM) or _PROGRAM, "--base-url", url, "--model", case.model or model]
@@ -169,6 +172,9 @@ def warnings(found: Sequence[Metric], values: Mapping[str, Any]) -> list[str]:
 
     A prompt's tokens are its speed times its time. They are the server's count where that is within
     20 % of what llama-benchy expects, and else what it expects (llama_benchy/results.py).
+
+    Args:
+        values: the case's parameters.
     """
     by_name = {one.name: one for one in found if not one.conditions.get("context")}
     pairs = zip(by_name["prompt"].samples, by_name["prompt_time"].samples, strict=False)

@@ -60,6 +60,9 @@ BENCHMARK = Perftest()
 def arguments(run: Run, node: Connection, other: Connection, size: int) -> list[str]:
     """The server's command line on a node; the client's has the server's address after it.
 
+    Args:
+        size: bytes of a message.
+
     Raises:
         RunFailure: the node has no RDMA device on the fabric, or one that cannot read.
     """

@@ -59,6 +59,9 @@ def arguments(run: Run, seed: int, requests: int, result: str) -> list[str]:
 
     Without --num-warmups and the ready check, the default before 0.14: both send the first prompt
     of the pass, which the server then has in its prefix cache (vllm/benchmarks/serve.py).
+
+    Args:
+        result: path of the JSON that the client writes on the head.
     """
     values = run.case.parameters
     argv = [run.program(ENGINE.name), "bench", "serve", "--backend", ENGINE.name]
@@ -125,6 +128,9 @@ def window(text: str, came: Sequence[float], seconds: float) -> Window | None:
     The client prints a line before the first request, and the next one when it computes its result
     (vllm/benchmarks/serve.py), with queries of the server's own metrics beside: all of that has to
     be hardly more than the duration that the client reports for the requests.
+
+    Args:
+        text: the client's output.
     """
     last = next((i for i, line in enumerate(text.split("\n")) if line.startswith(_LAST)), None)
     if last is None or last + 1 >= len(came):

@@ -167,7 +167,16 @@ class Engine(ABC):
         raise InputError(f"{self.name} runs no random weights; give the model by its path or id.")
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """Why a point of a sweep cannot be run, or None."""
+        """Why a point of a sweep cannot be run, or None.
+
+        Args:
+            point: Its coordinates and `parameters`. `random` is its RandomModel and `fabric_kind`
+                the kind of its fabric, or None; `cables` and `control` are as for `cables_problem`;
+                `served` is the name that a server has for the model, if the sweep gives one;
+                `shape` is the model's, as far as it is known; `gpus` are the vendors of its nodes'
+                GPUs, with an empty one where a platform has none, and `bandwidths` those of their
+                memory by node, GB/s, 0 where one is not known.
+        """
         given = point["parameters"]
         if taken := passthrough.problem(given, self.reserved_arguments, self.reserved_variables):
             return taken
@@ -225,6 +234,9 @@ class Engine(ABC):
         """What continues prompts with log-probabilities; raises RunFailure.
 
         Without them, as here, texts are compared by `greedy_tokens`.
+
+        Args:
+            context: tokens that it should have room for.
         """
         from nixwulf.plugins.runtime.logprobs import TokensOnly
 

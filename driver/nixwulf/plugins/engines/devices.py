@@ -79,7 +79,11 @@ def record(run: Run, devices: Mapping[str, str]) -> None:
 
 
 def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailure:
-    """A run that fails because a node's GPU would not compute."""
+    """A run that fails because a node's GPU would not compute.
+
+    Args:
+        remedy: a command or a change that helps, as a clause.
+    """
     return RunFailure(
         "failed",
         f"{engine} on node {node.node.name!r} {found}, and the platform {node.node.platform!r} "

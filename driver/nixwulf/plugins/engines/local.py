@@ -189,7 +189,11 @@ def programs_in(
 
 
 def printed(program: Path, option: str, *, errors: bool) -> str:
-    """What a program prints before it ends; empty where it cannot start."""
+    """What a program prints before it ends; empty where it cannot start.
+
+    Args:
+        errors: whether standard error is included.
+    """
     try:
         done = subprocess.run(
             [program, option],

@@ -134,7 +134,11 @@ ENGINE = MeshLlm()
 
 
 def argv(run: Run, node: Connection, join: Sequence[str] = ()) -> list[str]:
-    """A node's command line."""
+    """A node's command line.
+
+    Args:
+        join: the option by which it joins the head's mesh; empty on the head.
+    """
     values = run.case.parameters
     program = run.program("mesh-llm", node)
     argv = [program, "serve", "--gguf", run.model, "--headless", "--log-format", "json"]

@@ -118,7 +118,11 @@ class MeasuredRun:
 
 
 def measured_run(engine: Engine, record: Record, cluster: Cluster, slots: int) -> MeasuredRun:
-    """A record's run, without its clients and without what makes its servers be measured well."""
+    """A record's run, without its clients and without what makes its servers be measured well.
+
+    Args:
+        engine: that of the record's case.
+    """
     found: dict[tuple[str, str], Started] = {}
     for entry in record["commands"]:
         environment = {

@@ -137,6 +137,9 @@ def divergence(expected: Mapping[Token, float], observed: Mapping[Token, float])
     A token that only one of the two lists has got at most the least probability of the other list,
     and is given that, or its own where that is less: what is not known counts as equal. All tokens
     that neither has are one. So it is a lower estimate, 0 for equal lists and finite for any.
+
+    Args:
+        expected: natural logarithms of probabilities by token, not empty.
     """
     p = {token: math.exp(min(0.0, value)) for token, value in expected.items()}
     q = {token: math.exp(min(0.0, value)) for token, value in observed.items()}

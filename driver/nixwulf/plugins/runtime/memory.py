@@ -254,6 +254,9 @@ def fewest_nodes(run: Run, sizes: Sizes | None) -> int | None:
     """How many nodes give the text that a run's is compared with: the fewest that hold the model.
 
     None when no fewer nodes than the run's own, split in another way, can hold it.
+
+    Args:
+        sizes: bytes of the model's parts; None: not known, and taken to fit.
     """
     for count in range(1, run.case.nodes + 1):
         first = run.on_first(count)

@@ -139,6 +139,9 @@ def signs_of_life(
 
     User time less kernel time counts: a rank that waits polls its sockets for ever.
 
+    Args:
+        launchers: mpirun and its daemons, which have the ranks.
+
     Returns:
         What observes both.
     """

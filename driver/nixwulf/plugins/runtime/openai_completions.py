@@ -153,6 +153,9 @@ class Completions:
         """Of llama-server, which leaves out a token that ends within a character, as of an emoji.
 
         What comes after it is of a text that is not known. None where no token is left out.
+
+        Args:
+            found: the answer, which says how many tokens were made.
         """
         try:
             parts = (found["choices"][0]["logprobs"] or {"content": []})["content"]

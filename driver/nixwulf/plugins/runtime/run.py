@@ -149,7 +149,11 @@ class Run:
         return {**sender, "worker": target.node.name}
 
     def data_address(self, node: Connection, other: Connection | None = None) -> str:
-        """A node's address on the case's fabric, or loopback when one node runs alone."""
+        """A node's address on the case's fabric, or loopback when one node runs alone.
+
+        Args:
+            other: who reaches it by that; None: the head, or of the head's own the first worker.
+        """
         return self.end(node, other).address if self.case.fabric else "127.0.0.1"
 
     def end(self, node: Connection, other: Connection | None = None) -> Attachment:
@@ -275,6 +279,9 @@ class Run:
         self, node: Connection, name: str, argv: Sequence[str], environment: Mapping[str, str]
     ) -> OwnedProcess:
         """Run a program to its end under both clocks.
+
+        Args:
+            name: of the process in the run's raw folder.
 
         Raises:
             RunFailure: `timeout` or `hang`.

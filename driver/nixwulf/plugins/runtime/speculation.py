@@ -193,6 +193,9 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
     `acceptance` (%): accepted of drafted tokens, by pass. `tokens_per_step` (tok/step): tokens
     after the first of each answer over the steps that made them.
 
+    Args:
+        run: gets a warning where the server does not count.
+
     Raises:
         RunFailure: fallback, where a model drafted nothing.
     """

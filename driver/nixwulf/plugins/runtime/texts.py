@@ -68,6 +68,9 @@ class Counting:
         """The prompt of a request.
 
         What is left after whole words is letters: where a word is several tokens, a letter is one.
+
+        Args:
+            number: of the request in the run; no two begin alike.
         """
         words, letters = divmod(tokens - self.own, self.word)
         return row(number, words, seed) + "x" * letters
@@ -81,7 +84,11 @@ def counting(few: int, many: int) -> Counting | None:
 
 
 def row(number: int, words: int, seed: int) -> str:
-    """Words that differ from those of any other number, the first two for certain."""
+    """Words that differ from those of any other number, the first two for certain.
+
+    Args:
+        words: how many, at least NUMBER_WORDS.
+    """
     stream = random.Random(f"{seed}/{number}")  # noqa: S311 - the same on every machine
     digits = [number % len(WORDS), number // len(WORDS) % len(WORDS)]
     first = [WORDS[digit] for digit in digits]

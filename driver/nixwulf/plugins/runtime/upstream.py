@@ -64,6 +64,9 @@ def problem(engine: str, printed: str, given: Mapping[str, str]) -> str | None:
 
     A development build, and a text without a version, are accepted: their number does not show
     what is in them.
+
+    Args:
+        given: what is known of the cases, by the names in a row's `when`.
     """
     found = (_problem(each, printed, given) for each in families() if each.engine == engine)
     return next(filter(None, found), None)

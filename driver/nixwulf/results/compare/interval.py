@@ -182,7 +182,11 @@ def _noises(one: _Side, two: _Side) -> Iterator[Variance]:
 
 
 def alike(*sides: tuple[Variance | None, int]) -> tuple[Variance, ...]:
-    """The variance of each side by its runs if a run of one varies as a run of the other."""
+    """The variance of each side by its runs if a run of one varies as a run of the other.
+
+    Args:
+        sides: the variance that is seen of each, if it is, and its number of runs.
+    """
     freedom = math.fsum(noise.freedom for noise, _ in sides if noise)
     squares = math.fsum(noise.of * runs * noise.freedom for noise, runs in sides if noise)
     of_a_run = squares / freedom if freedom else 0.0
@@ -194,6 +198,10 @@ def _of_sessions(one: _Side, two: _Side, weight: float) -> tuple[Variance, float
 
     Repeated sessions of a side show how much their values differ, runs and all. Where there are
     too few of them it is assumed.
+
+    Args:
+        weight: the sum of the squares of what each session adds to the ratio; 0 where each adds
+            the same to both sides.
     """
     if weight < _NO_WEIGHT:
         return Variance(0.0, 1.0), 0.0, "in turn"
@@ -211,6 +219,9 @@ def _of_sessions(one: _Side, two: _Side, weight: float) -> tuple[Variance, float
 
 def _noise(runs: Runs, sessions: int, distribution: bool) -> Variance | None:
     """The variance of a side's value by its runs, of which those of a session are alike.
+
+    Args:
+        runs: their samples, all sessions brought to one level.
 
     Returns:
         None where each session is of one run; not a number where a resample has no logarithm.

@@ -103,7 +103,11 @@ def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
 
 
 def sentences(comparison: Comparison, names: Names, limit: float | None) -> list[str]:
-    """Sentences below the pairs: failures, what was left out, what is below the limit."""
+    """Sentences below the pairs: failures, what was left out, what is below the limit.
+
+    Args:
+        limit: share of A that B must reach; None: not asked.
+    """
     sentences = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]
     sentences += _alone(comparison.alone, names)
     unjudged = comparison.unjudged

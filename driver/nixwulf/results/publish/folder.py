@@ -88,6 +88,9 @@ def publication(
 ) -> Publication:
     """A run folder made fit for others.
 
+    Args:
+        names: of engines and benchmarks, which identify nobody.
+
     Raises:
         InputError: when two records become one, or no text of the run has one of the others.
     """

@@ -138,7 +138,11 @@ def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:
 
 
 def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
-    """Its axes, each with one value but for the lists of a benchmark's flags."""
+    """Its axes, each with one value but for the lists of a benchmark's flags.
+
+    Args:
+        draft: that of a model that drafts for it, or empty.
+    """
     parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}
     if draft:
         parameters[speculation.DRAFT] = [draft]

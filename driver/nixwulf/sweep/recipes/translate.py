@@ -45,6 +45,9 @@ class _Found:
 def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     """A recipe of what starts it.
 
+    Args:
+        model: instead of the recipe's own; empty: that.
+
     Raises:
         InputError: no engine of this version is started so, no model is named, a word is for a
             shell, or it is split in two ways at once.

@@ -169,7 +169,11 @@ def _expected(record: Record, metric: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sweep_of_run(folder: RunFolder, tolerance: float = TOLERANCE) -> Sweep:
-    """The sweep of an earlier run, which expects what that run measured; raises InputError."""
+    """The sweep of an earlier run, which expects what that run measured; raises InputError.
+
+    Args:
+        tolerance: share by which a repeat may be off.
+    """
     if folder.plan is None:
         raise InputError(f"{str(folder.path)!r} has no plan.json; name a folder of a run.")
     expect: dict[tuple[str, str, str], dict[str, Any]] = {}

@@ -211,13 +211,20 @@ def root_arguments(run: Run) -> list[str]:
 
 
 def infer_argv(run: Run, prompt: str, steps: int) -> list[str]:
-    """The command line of an inference."""
+    """The command line of an inference.
+
+    Args:
+        steps: tokens of the prompt and after it, together.
+    """
     inference = [run.program("dllama"), "inference", "--prompt", prompt, "--steps", str(steps)]
     return [*inference, *root_arguments(run)]
 
 
 def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Inference, OwnedProcess]:
     """Run one inference to its end.
+
+    Args:
+        steps: tokens of the prompt and after it, together.
 
     Returns:
         The inference, and its process, which has ended.

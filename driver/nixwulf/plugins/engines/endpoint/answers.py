@@ -146,7 +146,11 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
 
 
 def completer(endpoint: Endpoint, run: Run, context: int) -> Completer:
-    """How a server that was identified and has answered is asked for texts."""
+    """How a server that was identified and has answered is asked for texts.
+
+    Args:
+        context: tokens that it should have room for.
+    """
     program = run.engine_facts.get("program")
     if program == server.LLAMA_SERVER:
         return endpoint.completions(min(context, _room_of_slot(endpoint)))

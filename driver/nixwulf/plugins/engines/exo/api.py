@@ -84,7 +84,11 @@ def placement_of(
 
 
 def greedy(model: str, seed: int, count: int) -> ExoRequest:
-    """A chat whose tokens come back."""
+    """A chat whose tokens come back.
+
+    Args:
+        count: tokens of the answer.
+    """
     body = {
         "model": model,
         "messages": [{"role": "user", "content": GREEDY}],

@@ -212,6 +212,9 @@ def record_placed(run: Run, log: str) -> None:
     """Keep MiB of weights on each node of a pipeline, by a client's log; nothing of others.
 
     Several servers of a run add to it, each with its own nodes, at the same time.
+
+    Args:
+        run: its RPC servers are known by their addresses; other devices are the head's.
     """
     names = [node.node.name for node in run.nodes]
     found = dict.fromkeys(names, 0.0)
@@ -330,7 +333,11 @@ def bench_problem(
 
 
 def server_problem(asked: Sequence[str], node: str, log: str) -> str | None:
-    """What a llama-server's log has against the devices that it was given, or None."""
+    """What a llama-server's log has against the devices that it was given, or None.
+
+    Args:
+        log: its output so far; one that names no device proves nothing.
+    """
     log = _of_the_model(log)
     meta = _META.search(log)
     used = {meta[0]} if meta else set(_USING.findall(log))
@@ -356,7 +363,11 @@ def _of_the_model(log: str) -> str:
 
 
 def rpc_server_problem(asked: Sequence[str], node: str, output: str) -> str | None:
-    """What an RPC server's list of its devices has against those that it was to offer, or None."""
+    """What an RPC server's list of its devices has against those that it was to offer, or None.
+
+    Args:
+        output: its output so far; one without the list proves nothing.
+    """
     devices = _OFFERS.findall(output)
     if not devices or set(devices) == set(asked):
         return None

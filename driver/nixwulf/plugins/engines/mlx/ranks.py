@@ -131,6 +131,9 @@ def _has_cuda(run: Run, node: Node) -> bool:
 def device_matrix(nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
     """For each node a row with its device towards each node, None towards itself.
 
+    Args:
+        nodes: n of them, in the order of the ranks.
+
     Returns:
         n rows of n device names.
 
