@@ -30,7 +30,7 @@ GIB = 2**30
 
 Row = Mapping[str, str]
 RUN = (
-    *("source", "source_url", "cluster", "platform", "machine", "nodes"),
+    *("source", "source_url", "date", "cluster", "platform", "machine", "nodes"),
     *("interconnect", "fabric", "fabric_kind", "fabric_gbps", "mtu", "stack", "transport"),
     *("engine", "engine_version", "engine_commit", "backends", "executor"),
     *("benchmark", "parallelism", "samples"),
@@ -115,7 +115,9 @@ def _record(rows: Sequence[Row], prices: Mapping[tuple[str, str], Row]) -> Recor
     row = rows[0]
     return external_record(
         "published",
-        source=_present(name=row["source"], url=row["source_url"], note=_note(rows)),
+        source=_present(
+            name=row["source"], url=row["source_url"], date=row["date"], note=_note(rows)
+        ),
         case=_case(row),
         cluster=_cluster(row, prices),
         metrics=_metrics(rows),

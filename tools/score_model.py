@@ -1,33 +1,34 @@
-"""Score the performance model against published numbers that had no part in its constants.
+"""Score the shipped prediction against published numbers that had no part in its constants.
 
-Usage: .venv/bin/python tools/score_model.py CSV... [--all | --worst N]
+Usage: .venv/bin/python tools/score_model.py CSV... [--all | --worst N] [--points FILE]
 
-The files have the columns of results/published/numbers.csv. Each case is judged with constants
-fitted without all cases that share its machine, chip, model, source or version of the engine, in
-turn and together, and with intervals from errors on what is left. A configuration that was
-published several times is one case, the median; 'by rows' counts each row. Directions, and the
-cases that --all prints of several nodes (--worst N: the N furthest off), have machine, model,
-source and version new.
+The files have the columns of results/published/numbers.csv. Each source is left out of constants
+and of intervals in turn, and its rows are predicted by what is left, as a user's are by what is
+shipped. A configuration is a case by source, the median; 'by rows' counts each row. In brackets is
+what 90 % of bootstraps over sources give. --points writes what the shipped constants say of every
+row beside what was measured, with its source.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from math import exp
+from collections.abc import Callable, Mapping, Sequence
+from math import exp, sqrt
 from pathlib import Path
+from random import Random
 from statistics import median
 
 # Many small matrices: threads of BLAS would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from fitting.hpl import predict_hpl
-from fitting.novelty import EVERYTHING, NEW_TO_A_USER, TRAITS, Fits, group_of
-from fitting.published import cases, hpl_cases, read_rows
+from fitting.novelty import Fits, group_of
+from fitting.published import Case, cases, hpl_cases, read_rows
 from fitting.score import Judged, Pair, direction, judge, judge_shipped, pairs
 from nixwulf.core.errors import NixwulfError
 
@@ -41,9 +42,34 @@ _TITLES = {
     "prompt_several": "prompt, several nodes",
     "prompt_one": "prompt, one node",
 }
-_NOVELTIES = {trait: (trait,) for trait in TRAITS} | {
-    ", ".join(traits): traits for traits in (NEW_TO_A_USER, EVERYTHING)
+_RESAMPLED = 2000
+_FOUR_BITS = ("int4", "nvfp4", "mxfp4", "four")
+# Where an interval has to hold what somebody asks: by engine, device, back end or kernels.
+_PARTS: Mapping[str, Callable[[Case], bool]] = {
+    "llama.cpp, several nodes, pipeline": lambda c: (
+        c.strategy.engine == "llama.cpp" and c.strategy.parallelism == "pipeline"
+    ),
+    "llama.cpp, AMD, Vulkan": lambda c: c.strategy.backend == "vulkan",
+    "llama.cpp, AMD, ROCm": lambda c: c.strategy.backend == "rocm",
+    "llama.cpp, NVIDIA": lambda c: (c.strategy.engine, _kind(c)) == ("llama.cpp", "nvidia"),
+    "llama.cpp, Apple": lambda c: (c.strategy.engine, _kind(c)) == ("llama.cpp", "apple"),
+    "vLLM, four bits, NVIDIA": lambda c: (
+        (c.strategy.engine, _kind(c)) == ("vllm", "nvidia")
+        and c.model.weights.kernels in _FOUR_BITS
+    ),
+    "vLLM, other bits, NVIDIA": lambda c: (
+        (c.strategy.engine, _kind(c)) == ("vllm", "nvidia")
+        and c.model.weights.kernels not in _FOUR_BITS
+    ),
+    "vLLM, AMD": lambda c: (c.strategy.engine, _kind(c)) == ("vllm", "amd"),
+    "MLX": lambda c: c.strategy.engine == "mlx",
+    "with drafts": lambda c: c.strategy.drafts > 0,
+    "software of the last twelve months": lambda c: c.age < 1,
 }
+
+
+def _kind(case: Case) -> str:
+    return case.platforms[0].kind
 
 
 def main() -> None:
@@ -52,6 +78,7 @@ def main() -> None:
     parser.add_argument("csv", nargs="+", type=Path)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--worst", type=int, default=0)
+    parser.add_argument("--points", type=Path)
     arguments = parser.parse_args()
     rows = [row for path in arguments.csv for row in read_rows(path)]
     found, left_out = cases(rows)
@@ -59,7 +86,6 @@ def main() -> None:
     ids = {row for case in found for row in case.ids}
     others = [case for case in known if ids.isdisjoint(case.ids)]
     fits = Fits([case for case in (*found, *others) if case.complete])
-    complete = [case for case in found if case.complete]
     everything = judge(found, fits)
     judged = [one for one in everything if one.case.complete]
     split = sorted(
@@ -68,13 +94,10 @@ def main() -> None:
     )
     if not split:
         parser.error("these files have no speed of several nodes that the model can be asked for")
-    by_novelty = {
-        name: judge(
-            [case for case in complete if traits != ("version",) or case.versions], fits, traits
-        )
-        for name, traits in _NOVELTIES.items()
-    } | {"the shipped constants: all had a part": judge_shipped(complete)}
-    print_figures(by_novelty)
+    shipped = judge_shipped([one.case for one in judged])
+    if arguments.points:
+        write_points(shipped, rows, arguments.points)
+    print_figures(judged, shipped)
     print_prompts(judged)
     print_anchored(split)
     print_hpl(rows)
@@ -95,36 +118,74 @@ def main() -> None:
         )
 
 
-def print_figures(by_novelty: Mapping[str, Sequence[Judged]]) -> None:
-    """Errors by what had no part in constants and intervals, for each thing that is predicted."""
+def print_figures(judged: Sequence[Judged], shipped: Sequence[Judged]) -> None:
+    """Errors and what the intervals hold, for each thing that is predicted and its parts."""
+    head = f"  {'':36} cases rows sources  median            inside 80 %      rows  width"
     for group, title in _TITLES.items():
-        found = {
-            name: [one for one in judged if group_of(one.case) == group]
-            for name, judged in by_novelty.items()
-        }
-        if not any(found.values()):
+        found = [one for one in judged if group_of(one.case) == group]
+        if not found:
             continue
         naive = ""
         if group.startswith("decode"):
-            error = median(one.naive_error for one in next(iter(found.values())))
+            error = median(one.naive_error for one in found)
             naive = f"; bandwidth over bytes is off by {error:.0%}"
-        print(f"{title}{naive}")
-        print(f"  {'new':38} cases  rows  median  by rows  inside 80 %  rows inside")
-        for name, judged in found.items():
-            if judged:
-                print(f"  {name:38} {_figures(judged)}")
+        print(f"{title}{naive}\n{head}")
+        print(f"  {'sources that had no part':36} {_figures(found)}")
+        for name, belongs in _PARTS.items():
+            part = [one for one in found if belongs(one.case)]
+            if part and len(part) < len(found):
+                print(f"    {name:34} {_figures(part)}")
+        own = [one for one in shipped if group_of(one.case) == group]
+        print(f"  {'(the shipped constants: all had a part)':36} {_figures(own)[3:]}")
         print()
 
 
 def _figures(judged: Sequence[Judged]) -> str:
-    """Counts, errors and what is inside the intervals."""
+    """Counts, errors and what is inside the intervals, with bootstraps over sources."""
     each = [(one.prediction, value) for one in judged for value in one.case.values]
-    by_row = median(abs(prediction.value / value - 1) for prediction, value in each)
-    rows_inside = sum(prediction.low <= value <= prediction.high for prediction, value in each)
+    inside = sum(prediction.low <= value <= prediction.high for prediction, value in each)
+    by_source: dict[str, list[Judged]] = {}
+    for one in judged:
+        by_source.setdefault(min(one.case.sources, default=""), []).append(one)
+    drawn = Random(1)  # noqa: S311 - no secret
+    groups = list(by_source.values())
+    samples = [
+        [one for group in drawn.choices(groups, k=len(groups)) for one in group]
+        for _ in range(_RESAMPLED if len(groups) > 1 else 0)
+    ]
+
+    def figure(of: Callable[[Sequence[Judged]], float]) -> str:
+        values = sorted(map(of, samples))
+        tail = len(values) // 20
+        ends = f" ({values[tail]:.0%} to {values[-1 - tail]:.0%})" if values else ""
+        return f"{of(judged):.1%}{ends}"
+
+    width = median(sqrt(one.prediction.high / one.prediction.low) for one in judged)
     return (
-        f"{len(judged):5} {len(each):5} {median(one.error for one in judged):7.1%} {by_row:8.1%} "
-        f"{sum(one.inside for one in judged) / len(judged):12.0%} {rows_inside / len(each):12.0%}"
+        f"{len(judged):5} {len(each):4} {len(groups):7}  {figure(_error):17} "
+        f"{figure(_inside):18} {inside / len(each):4.0%} {width:5.2f}x"
     )
+
+
+def _error(judged: Sequence[Judged]) -> float:
+    return median(one.error for one in judged)
+
+
+def _inside(judged: Sequence[Judged]) -> float:
+    return sum(one.inside for one in judged) / len(judged)
+
+
+def write_points(shipped: Sequence[Judged], rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """Every row beside what the shipped constants say of it, and its source."""
+    of_row = {row["id"]: row for row in rows}
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["case", "measured", "predicted", "low", "high", "source"])
+        for one in sorted(shipped, key=lambda one: (group_of(one.case), one.case.label)):
+            told = one.prediction
+            for name, value in one.case.rows:
+                numbers = (f"{number:.4g}" for number in (value, told.value, told.low, told.high))
+                writer.writerow([one.case.label, *numbers, of_row[name]["source_url"]])
 
 
 def print_prompts(judged: Sequence[Judged]) -> None:
@@ -134,7 +195,7 @@ def print_prompts(judged: Sequence[Judged]) -> None:
         if one.case.metric == "prompt" and one.case.strategy.engine == "llama.cpp":
             for group in _unknown_of(one):
                 found.setdefault(group, []).append(one.off)
-    print("llama.cpp's prompts, predicted over measured (machine, model, source, version new)")
+    print("llama.cpp's prompts, predicted over measured (the source new)")
     for group in sorted(found):
         print(f"  {group:48} {exp(median(found[group])):5.2f} over {len(found[group])} cases")
     print()

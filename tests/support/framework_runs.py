@@ -3,6 +3,7 @@
 import copy
 
 from nixwulf.inventory.platforms import load_platform
+from nixwulf.perf.constants import age_of, day_of
 from nixwulf.perf.inputs import FabricFacts, Strategy, platform_facts
 from nixwulf.perf.predict import predict
 from nixwulf.perf.scenarios.source import read_model
@@ -41,7 +42,11 @@ def predicted(nodes=2, split="pipeline", name="decode"):
     model = read_model(LLAMA["name"], size_gib=LLAMA["bytes"] / 2**30).facts
     conditions = DECODE if name == "decode" else PROMPT
     strategy = Strategy(
-        "llama.cpp", split if nodes > 1 else "single", n_prompt=conditions["n_prompt"]
+        "llama.cpp",
+        split if nodes > 1 else "single",
+        n_prompt=conditions["n_prompt"],
+        backend="rocm",
+        age=age_of(day_of("", of_frameworks(1.0)["started"])),
     )
     link = FabricFacts("thunderbolt-net", "tcp", 240, 9) if nodes > 1 else None
     return predict([node] * nodes, model, strategy, link, metric=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tomllib
 from collections.abc import Iterator
 from importlib import resources
@@ -20,19 +21,29 @@ Fitted to the published numbers by `tools/fit_model.py`; [model.md](../model.md)
 part is. Shares are of the memory's bandwidth (weights, cache) and of the nominal compute
 (compute, attention), times are microseconds of the host. In brackets is the standard deviation of
 the logarithm (0.1: about 10 %). With no cases the values are what other engines and devices have.
+A line with a back end or kernels (int4, nvfp4, mxfp4, or about how many bits a weight has) is of
+those alone.
 
 """
 _SPREADS = """
-What constants leave: the standard deviation of the logarithm of a speed whose source and build had
-no part in the fit, and what is added in squares where the chip, or the model on that engine, had
-none. `driver/nixwulf/data/model/constants.toml` names those that had.
+What constants leave: the standard deviation of the logarithm of a speed whose source had no part in
+the fit, and what is added in squares where the chip, or the model on that engine, had none, or
+where at most one published configuration of the engine, chip, split and kernels had.
+`driver/nixwulf/data/model/constants.toml` names those that had.
 
 """
 _RESULTS = Path(__file__).parents[2] / "results" / "model"
 _SCORES = """# Scores of the performance model
 
-What `tools/score_model.py` printed; [model.md](../model.md) says how to read it. Each line of a
-table leaves out of constants and intervals whatever shares with the judged case what it names.
+What `tools/score_model.py` printed; [model.md](../model.md) says how to read it. Each source is
+left out of constants and intervals in turn. [Every point](points.md).
+"""
+_POINTS = """# Predicted against measured
+
+Every published speed that the model can be asked for, beside what the shipped constants say of it
+(tok/s, the 80 % interval in brackets). They had a part in those constants; [scores.md](scores.md)
+has what is said of sources that had none.
+
 """
 _MODELS = """# Models with known facts
 
@@ -46,10 +57,11 @@ def pages() -> dict[str, str]:
     """The pages of constants, of models and of scores."""
     return {
         "scores.md": _scores(),
+        "points.md": _POINTS + table(["case", "measured", "predicted", "", "source"], _points()),
         "constants.md": _CONSTANTS
-        + table(["engine", "device", "cases", *_SHARES, *_TIMES], _constants())
+        + table(["engine", "device", "of", "cases", *_SHARES, *_TIMES], _constants())
         + _SPREADS
-        + table(["", "source and build", "chip", "model"], _spreads()),
+        + table(["", "source", "chip", "model", "few published"], _spreads()),
         "models.md": _MODELS
         + table(["model", "layers", "parameters", "active", "experts", "source"], _models()),
     }
@@ -69,8 +81,21 @@ def _scores() -> str:
 def _constants() -> Iterator[list[str]]:
     for engine, devices in _toml("constants.toml")["engines"].items():
         for device, values in devices.items():
-            shown = [_constant(values, name) for name in (*_SHARES, *_TIMES)]
-            yield [engine, device, str(values["cases"]), *shown]
+            for part, own in {"": values, **values.get("variants", {})}.items():
+                if part and not own["cases"]:
+                    continue
+                shown = [_constant(own, name) for name in (*_SHARES, *_TIMES)]
+                yield [engine, device, part, str(own["cases"]), *shown]
+
+
+def _points() -> Iterator[list[str]]:
+    with (_RESULTS / "points.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            interval = f"({row['low']} to {row['high']})"
+            inside = float(row["low"]) <= float(row["measured"]) <= float(row["high"])
+            said = f"{row['predicted']} {interval}"
+            outside = "" if inside else "outside"
+            yield [row["case"], row["measured"], said, outside, link(row["source"])]
 
 
 def _spreads() -> Iterator[list[str]]:

@@ -18,28 +18,21 @@ from fitting.fit import Table, fit, place
 from fitting.machines import chip
 from fitting.published import Case
 from nixwulf.perf.constants import Spread, Spreads
-from nixwulf.perf.predict import QUANTILE_80, Prediction, doubt, predict
+from nixwulf.perf.predict import QUANTILE_80, THIN, Prediction, doubt, predict
 
-TRAITS = ("machine", "chip", "model", "source", "version")
-NEW_TO_A_USER = ("machine", "model", "source", "version")
-EVERYTHING = ("chip", "model", "source", "version")
-# Where only a version or a model is left out, or nothing, constants are known well: what is off
-# then is what they do not explain.
-_LEARNED_FROM = (
-    (),
-    ("version",),
-    ("model",),
-    ("source", "version"),
-    ("chip", "source", "version"),
-    ("model", "source", "version"),
-    EVERYTHING,
-)
+TRAITS = ("source", "chip", "model")
+"""What a case may share with another: who measured it, the chip, the model."""
+# How far off predictions are of what a source measures that had no part: that is a user's case.
+# Chips and models that have none either are rare among them, so they are left out as well.
+_LEARNED_FROM = (("source",),)
 GROUPS = ("decode_one", "decode_several", "prompt_one", "prompt_several")
 # Chosen: no interval says less than a few percent, and beyond a factor of e it says nothing.
-_DEVIATIONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
-_TRIED = tuple(product(_DEVIATIONS[1:], _DEVIATIONS, _DEVIATIONS))
+_BASES = (0.05, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.25, 0.28, 0.32, 0.36, 0.4, 0.5, 0.6)
+_ADDED = (0.0, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0)
+_TRIED = tuple(product(_BASES, _ADDED, _ADDED, _ADDED))
 _FEW = 8  # cases that a spread is learned from at least
-_OUTSIDE = 2 / 0.2
+_INSIDE = 0.8
+_OUTSIDE = 2 / (1 - _INSIDE)
 
 
 @dataclass(frozen=True)
@@ -56,6 +49,7 @@ class Residual:
     shorter: float
     new_chip: bool
     new_model: bool
+    thin: bool
 
 
 @cache
@@ -74,15 +68,9 @@ def alike(first: Case, second: Case, traits: Sequence[str]) -> bool:
     """Whether two cases are the same or share one of the traits; none is shared if not stated."""
     return (
         not set(first.ids).isdisjoint(second.ids)
-        or ("machine" in traits and bool(_machines(first.machine) & _machines(second.machine)))
         or ("chip" in traits and bool(_chips(first.machine) & _chips(second.machine)))
         or ("model" in traits and first.model.name == second.model.name)
         or ("source" in traits and bool(first.sources & second.sources))
-        or (
-            "version" in traits
-            and first.strategy.engine == second.strategy.engine
-            and bool(first.versions & second.versions)
-        )
     )
 
 
@@ -95,14 +83,17 @@ class Fits:
         self._residuals: list[Residual] = []
         self._spreads: dict[frozenset[int], Spreads] = {}
         self._learner: Learner | None = None
+        self._near: dict[Any, float] = {}
 
     def without(self, case: Case, traits: Sequence[str]) -> Table:
         """Constants from all cases that share none of the traits with one; without traits, all."""
         kept = tuple(
             n for n, other in enumerate(self.cases) if not (traits and alike(case, other, traits))
         )
+        if not self._near:
+            fit(self.cases, near=self._near)
         if kept not in self._fits:
-            self._fits[kept] = fit([self.cases[number] for number in kept])
+            self._fits[kept] = fit([self.cases[number] for number in kept], near=self._near)
         return self._fits[kept]
 
     def residuals(self) -> Sequence[Residual]:
@@ -135,7 +126,7 @@ class Fits:
 
 def _residual(case: Case, known: Table) -> Residual:
     engine, kind = place(case)
-    constants = known[engine][kind]
+    constants = known[engine][kind].of(case.strategy, case.model)
     prediction = predict_case(case, known)
     longer, shorter = doubt(prediction.parts, constants, case.model, case.strategy, case.metric)
     return Residual(
@@ -145,6 +136,7 @@ def _residual(case: Case, known: Table) -> Residual:
         shorter,
         any(platform.chip not in constants.chips for platform in case.platforms),
         case.model.name not in constants.models,
+        constants.alike(case.platforms[0].chip, case.strategy, case.model) <= THIN,
     )
 
 
@@ -172,7 +164,9 @@ class Learner:
 
     The score is that of Gneiting and Raftery for intervals
     (https://doi.org/10.1198/016214506000001437, 6.2): the width, and 2 / 0.2 times what a value is
-    outside. It is least where 80 % are inside.
+    outside. It is least where 80 % are inside if all weigh the same; those of one block do not, so
+    the least a source adds is then raised until 80 % of the cases are, and as much more as one
+    source that is not among them may take away (https://arxiv.org/abs/2107.07511, 1).
     """
 
     def __init__(self, residuals: Sequence[Residual]) -> None:
@@ -180,8 +174,11 @@ class Learner:
             [n for n, one in enumerate(residuals) if group_of(one.case) == group]
             for group in GROUPS
         ]
-        self._scores = [_scores([residuals[n] for n in group]) for group in self._groups]
+        tried = [_scores([residuals[n] for n in group]) for group in self._groups]
+        self._scores = [scores for scores, _ in tried]
+        self._inside = [inside for _, inside in tried]
         self._blocks = [_block(one.case) for one in residuals]
+        self._sources = [one.case.sources for one in residuals]
 
     def spreads(self, used: Sequence[bool]) -> Spreads:
         """Of the residuals that are used, true or false of each."""
@@ -191,7 +188,13 @@ class Learner:
         ]
         few = [sum(used[n] for n in group) < _FEW for group in self._groups]
         chosen = [sum(sums) if is_few else own for own, is_few in zip(sums, few, strict=True)]
-        return Spreads(*(_spread(int(scores.argmin())) for scores in chosen))
+        found = [int(scores.argmin()) for scores in chosen]
+        for number, group in enumerate(self._groups):
+            if not few[number]:
+                mask = [used[n] for n in group]
+                sources = len({self._sources[n] for n in group if used[n]})
+                found[number] = _raised(found[number], self._inside[number][:, mask], sources)
+        return Spreads(*(_spread(one) for one in found))
 
     def _weights(self, group: Sequence[int], used: Sequence[bool]) -> Any:
         """Rows of one model on one machine by one source are off together."""
@@ -207,20 +210,22 @@ def learn(residuals: Sequence[Residual]) -> Spreads:
 
 
 def _scores(group: Sequence[Residual]) -> Any:
-    """Of each spread that is tried (rows) over each residual (columns)."""
+    """Of each spread that is tried (rows) over each residual (columns), and which are inside."""
     import numpy as np
 
-    off, longer, shorter, chips, models = (
-        np.array(
-            [(o.off, o.longer, o.shorter, o.new_chip, o.new_model) for o in group], dtype=float
-        )
-        .reshape(len(group), 5)
-        .T
-    )
-    own = QUANTILE_80**2 * np.array(_TRIED) ** 2 @ np.array([np.ones_like(off), chips, models])
+    columns = [(o.off, o.longer, o.shorter, o.new_chip, o.new_model, o.thin) for o in group]
+    off, longer, shorter, *new = np.array(columns, dtype=float).reshape(len(group), 6).T
+    own = QUANTILE_80**2 * np.array(_TRIED) ** 2 @ np.array([np.ones_like(off), *new])
     up, down = np.sqrt(own + longer**2), np.sqrt(own + shorter**2)
     outside = np.maximum(0.0, np.abs(off) - np.where(off > 0, up, down))
-    return up + down + _OUTSIDE * outside
+    return up + down + _OUTSIDE * outside, outside == 0
+
+
+def _raised(number: int, inside: Any, sources: int) -> int:
+    """The spread with the first base from its own on that has enough of the cases inside."""
+    more = range(number, len(_TRIED), len(_TRIED) // len(_BASES))
+    enough = _INSIDE * (sources + 1) / sources
+    return next((one for one in more if inside[one].mean() >= enough), more[-1])
 
 
 def _spread(number: int) -> Spread:

@@ -9,6 +9,7 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from math import isfinite, nan
 from pathlib import Path
 from statistics import median
@@ -20,6 +21,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, Weights
+from nixwulf.perf.constants import day_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import decode_step, forward, tokens_a_step
 
@@ -45,12 +47,15 @@ _ENGINES = (
     ("distributed-llama", "distributed-llama"),
     ("vllm", "vllm"),
     ("exo", "mlx"),
+    ("mlx", "mlx"),
     ("MLX", "mlx"),
     ("llama.cpp", "llama.cpp"),
     ("ollama", "llama.cpp"),
 )
+_BACKENDS = ("vulkan", "rocm", "cuda", "metal")
 # Of a measured bandwidth: the best row of one sequence reads 1.07 of it.
 _MOST = 1.15
+_NEWEST = date(2026, 9, 30)
 _DECODE = {"tg", "tg128", "tpot_ms"}
 
 
@@ -60,7 +65,8 @@ class Case:
 
     complete: whether its quantization and lengths are stated, so that the value can be judged.
     deviation: the standard deviation of its repetitions as a share of the value, if that is stated.
-    sources: who measured its rows; versions: of the engine, as far as rows state them.
+    sources: who measured its rows; versions: of the engine, as far as rows state them. age: years
+    from its build or day to the newest that is known here; of one without either as if a year.
     """
 
     rows: tuple[tuple[str, float], ...]
@@ -76,6 +82,7 @@ class Case:
     deviation: float = 0.0
     sources: frozenset[str] = frozenset()
     versions: frozenset[str] = frozenset()
+    age: float = 1.0
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -141,6 +148,7 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
     deviations: dict[Any, list[float]] = {}
     sources: dict[Any, set[str]] = {}
     versions: dict[Any, set[str]] = {}
+    ages: dict[Any, list[float]] = {}
     left_out: dict[str, str] = {}
     for row in rows:
         if row["unit"] not in {"tok/s", "ms"} or row["metric"] == "ttft_ms":
@@ -151,19 +159,23 @@ def cases(rows: Iterable[Mapping[str, str]]) -> tuple[list[Case], dict[str, str]
         except InputError as error:
             left_out[row["id"]] = error.message
         else:
+            key = (*key, row.get("source", ""))
             found.setdefault(key, []).append((row["id"], value))
             deviations.setdefault(key, []).append(share)
             sources.setdefault(key, set()).add(row.get("source", ""))
             versions.setdefault(key, set()).add(row.get("engine_version", ""))
-    return [
+            ages.setdefault(key, []).append(_age(row))
+    made = [
         replace(
-            Case(tuple(seen), median(value for _, value in seen), *key),
+            Case(tuple(seen), median(value for _, value in seen), *key[:-1]),
             deviation=median(deviations[key]),
             sources=frozenset(sources[key] - {""}),
             versions=frozenset(versions[key] - {""}),
+            age=min(ages[key]),
         )
         for key, seen in found.items()
-    ], left_out
+    ]
+    return [replace(c, strategy=replace(c.strategy, age=c.age)) for c in made], left_out
 
 
 def hpl_cases(
@@ -195,7 +207,7 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     known = platforms_of(machine)
     if "on CPU" in note and known[0].kind != "cpu":
         raise InputError("computed on the CPU of a machine whose GPU is what the facts are about")
-    model = find(row["model"])
+    model = replace(find(row["model"]), assumptions=())
     size = _number(row, "model_size_gib")
     weights, complete = _weights(row, model, size)
     model = model.quantized(weights)
@@ -231,6 +243,17 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
         ),
         value,
     )
+
+
+def _age(row: Mapping[str, str]) -> float:
+    """Years before _NEWEST; of a row without a build and a day as if one."""
+    day = row_day(row)
+    return max(0.0, (_NEWEST - day).days / 365) if day else 1.0
+
+
+def row_day(row: Mapping[str, str]) -> date | None:
+    """When its software was of."""
+    return day_of(row.get("engine_version", ""), row.get("date", ""))
 
 
 def _weights(row: Mapping[str, str], model: ModelFacts, size: float) -> tuple[Weights, bool]:
@@ -287,10 +310,11 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Strategy]:
     speculates = re.search(r"MTP|speculative|num_spec|spec$", f"{note}{row['quant']}")
     if speculates and "no spec" not in note and metric != "prompt":
         drafts = int(number(r"MTP ?(\d)") or number(r"num_spec=(\d+)") or 0)
-        share = number(r"acceptance (\d+\.\d+)%")
+        share = number(r"acceptance (\d+(?:\.\d+)?)%")
         if not drafts or share is None:
             raise InputError("it guesses tokens ahead, and how many were kept is not stated")
         acceptance = share / 100
+    backend = next((b for b in _BACKENDS if b in row.get("backends", "").lower()), "")
     summed_by = re.search(r"\b(rccl)\b", f"{row['engine']} {note}", re.IGNORECASE)
     graphs = None
     if engine == "vllm" and (drafts or "graphs" in note or "eager" in note):
@@ -307,6 +331,7 @@ def _way(row: Mapping[str, str], engine: str) -> tuple[str, Strategy]:
         acceptance=acceptance,
         graphs=graphs,
         chunk=int(number(r"\bub=(\d+)") or 0),
+        backend=backend if engine == "llama.cpp" and backend in _BACKENDS[:2] else "",
         collectives="rccl" if summed_by and engine == "llama.cpp" else "",
         version=row.get("engine_version", "") if engine == "distributed-llama" else "",
     )

@@ -14,6 +14,7 @@ _WORDS = {
     "requests": "num_prompts={}",
     "n_ubatch": "ub={}",
     "speculative": "speculative {}",
+    "drafts": "num_spec={}",
     "acceptance_percent": "acceptance {}%",
     "eager": "eager",
     "graphs": "graphs",

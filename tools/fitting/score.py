@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import exp, log
 
 from fitting.fit import place
-from fitting.novelty import NEW_TO_A_USER, Fits, predict_case
+from fitting.novelty import Fits, predict_case
 from fitting.published import Case
-from nixwulf.perf.constants import load
+from nixwulf.perf.constants import Constants, Spreads, load
 from nixwulf.perf.predict import Prediction
 
 SAME = 0.05
@@ -85,7 +85,7 @@ def direction(factor: float) -> str:
     return "faster" if factor > 1 else "slower"
 
 
-def judge(cases: Sequence[Case], fits: Fits, traits: Sequence[str] = NEW_TO_A_USER) -> list[Judged]:
+def judge(cases: Sequence[Case], fits: Fits, traits: Sequence[str] = ("source",)) -> list[Judged]:
     """Every case, judged by a fit without all that share one of the traits with it.
 
     Args:
@@ -98,9 +98,15 @@ def judge(cases: Sequence[Case], fits: Fits, traits: Sequence[str] = NEW_TO_A_US
         spreads = fits.spreads(case, traits)
         known = fits.without(case, traits)
         engine, kind = place(case)
-        constants = replace(known[engine][kind], spreads=spreads)
+        constants = with_spreads(known[engine][kind], spreads)
         judged.append(Judged(case, predict_case(case, {engine: {kind: constants}})))
     return [anchor(one, judged) for one in judged]
+
+
+def with_spreads(constants: Constants, spreads: Spreads) -> Constants:
+    """Constants and their variants with other spreads."""
+    variants = {name: replace(one, spreads=spreads) for name, one in constants.variants.items()}
+    return replace(constants, spreads=spreads, variants=variants)
 
 
 def judge_shipped(cases: Sequence[Case]) -> list[Judged]:
@@ -124,7 +130,7 @@ def anchor(one: Judged, judged: Sequence[Judged]) -> Judged:
 
 
 def pairs(judged: Sequence[Judged]) -> list[Pair]:
-    """All published pairs that differ in nodes alone, or in the link alone."""
+    """All published pairs that differ in nodes alone, in the link alone, or in the split alone."""
     found = []
     ordered = sorted(judged, key=lambda one: (one.case.nodes, one.case.ids[0]))
     for number, first in enumerate(ordered):
@@ -133,7 +139,7 @@ def pairs(judged: Sequence[Judged]) -> list[Pair]:
             if what == "link" and first.case.fabric and second.case.fabric:
                 slow = first.case.fabric.rtt_us >= second.case.fabric.rtt_us
                 found.append(Pair(what, *((first, second) if slow else (second, first))))
-            elif what == "nodes":
+            elif what in ("nodes", "split"):
                 found.append(Pair(what, first, second))
     return found
 
@@ -150,7 +156,9 @@ def _difference(first: Case, second: Case) -> str:
         return ""
     split = second.strategy.parallelism == first.strategy.parallelism
     if first.nodes == second.nodes:
-        return "link" if split and first.fabric != second.fabric else ""
+        if split:
+            return "link" if first.fabric != second.fabric else ""
+        return "split" if first.fabric == second.fabric and first.sources & second.sources else ""
     single = first.nodes == 1
     link = single or (
         first.fabric is not None and second.fabric is not None and first.fabric == second.fabric
@@ -160,4 +168,6 @@ def _difference(first: Case, second: Case) -> str:
 
 def _plain(case: Case) -> object:
     """What has to be equal; how many guesses were right is an outcome."""
-    return replace(case.strategy, parallelism="single", graphs=None, acceptance=0.0, collectives="")
+    return replace(
+        case.strategy, parallelism="single", graphs=None, acceptance=0.0, collectives="", age=0.0
+    )

@@ -22,7 +22,7 @@ _SOME = click.IntRange(1, _MOST)
     required=True,
     type=MODEL,
     metavar="M",
-    help="A known model's name, a GGUF, a folder of safetensors, or a TOML file of its facts.",
+    help="A known model, a GGUF, a folder of safetensors, ORG/REPO of the hub, or a TOML file.",
 )
 @click.option("--quant", default="", help="Its quantization, where the name lacks it: Q4_K_M.")
 @click.option(
@@ -54,6 +54,11 @@ _SOME = click.IntRange(1, _MOST)
     type=_SOME,
     help="Sequences that are decoded at once.",
 )
+@click.option("--backend", default="", help="Such as rocm; default: the platform's first.")
+@click.option("--draft-tokens", "drafts", default=0, type=_COUNT, help="Guessed ahead in a step.")
+@click.option(
+    "--draft-acceptance", "acceptance", default=0.0, type=click.FloatRange(0, 1), help="Kept share."
+)
 @click.option(
     "--measured",
     metavar="RUN",
@@ -82,6 +87,9 @@ def predict(
     n_gen: int,
     depth: int,
     batch: int,
+    backend: str,
+    drafts: int,
+    acceptance: float,
     measured: Path | None,
     what_ifs: tuple[str, ...],
     form: str,
@@ -114,6 +122,9 @@ def predict(
         fabric,
         transport,
         parallelism,
+        backend.lower(),
+        drafts,
+        acceptance,
         stated_links(loaded) | (links_of(measured, loaded) if measured else {}),
     )
     found = answer(question, what_ifs)

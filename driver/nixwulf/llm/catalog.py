@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -22,6 +23,18 @@ _NEAR = 5
 _GIB_BITS = 8 * 2**30
 _FINER = 2.0
 _FINEST = 8.5
+_ABOUT = 0.15  # of a size in a name, which is rounded and may count embeddings or not
+_SIZE = re.compile(r"a?(\d+(?:\.\d+)?)b")
+# Words that make another model of a name, and those that leave it the model that it is: what it
+# was trained for, formats of files and quantizations, dates, versions and parts.
+_ANOTHER = re.compile(r"reap\w*|prun\w+|draft\w*|distill?\w*|eagle\d?|dflash\d?|tiny|half|merge\w*")
+_KNOWN_WORD = re.compile(
+    r"it|instruct|chat|base|thinking|reasoning|coder|vision|exp|preview|hf|model|models|total|qat"
+    r"|gguf|ggml|mlx|exl\d|awq|gptq|autoround|int\d|w\d+a\d+|[bm]?n?v?m?x?fp?\d+|bf16|f16|f32|g\d+"
+    r"|ud|i?q\d|[0-9k]|k|xx?s|xl|[sml]|nl|bit|\d+bit|bpw|[\d.]+bpw|own|requant|native|class|not"
+    r"|stated|of|nvidia|unsloth|omni|cascade|v?\d+(\.\d+)*|r\d|hermes|mxfp4|moe|dynamic|imatrix"
+)
+_LEAST = 1.0
 # Patterns of names, bits of a weight of experts, and of the rest. The first that is found counts.
 # Blocks of llama.cpp: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-common.h
 # (a block of Q4_0 has 32 weights in 18 bytes: 4.5 bits). A mix such as Q4_K_M has some tensors in
@@ -30,10 +43,10 @@ _NAMES: tuple[tuple[str, float, float], ...] = (
     (r"INT4 ?\+ ?BF16", 4.25, 16.0),
     (r"NVFP4", 4.5, 16.0),
     (r"MXFP4", 4.25, 8.5),
-    (r"AWQ.?8", 8.25, 16.0),
-    (r"AWQ|GPTQ|W4A16", 4.25, 16.0),
+    (r"AWQ.?8", 8.25, 8.25),
+    (r"AWQ|GPTQ|W4A16", 4.25, 4.25),
     (r"OWN REQUANT|INT4-G32", 4.5, 4.5),
-    (r"INT4|NATIVE 4", 4.25, 16.0),
+    (r"INT4|NATIVE 4", 4.25, 4.25),
     (r"FP8", 8.0, 8.0),
     (r"BF16|F16|FP16", 16.0, 16.0),
     (r"F32", 32.0, 32.0),
@@ -43,10 +56,17 @@ _NAMES: tuple[tuple[str, float, float], ...] = (
     (r"Q4_K|IQ4|Q4 CLASS|Q4$|Q4 ", 4.8, 6.0),
     (r"Q4_?[01]|Q4", 4.5, 4.5),
     (r"Q5", 5.7, 6.6),
+    (r"6.?BIT", 6.5, 6.5),
     (r"Q6", 6.6, 6.6),
     (r"Q8|8.?BIT", 8.5, 8.5),
     (r"4.?BIT", 4.5, 4.5),
 )
+# Files for vLLM: all linear layers have few bits, the output matrix has 16 (what is left out is
+# lm_head: https://github.com/vllm-project/llm-compressor/blob/main/examples/awq/README.md).
+_OUTPUT_WHOLE = re.compile(r"AWQ|GPTQ|W4A16|INT4|FP8|NVFP4", re.IGNORECASE)
+_WHOLE = 16.0
+_FORMS = (("nvfp4", r"NVFP4"), ("mxfp4", r"MXFP4"), ("int4", r"AWQ(?!.?8)|GPTQ|W4A16|INT4"))
+_MXFP4 = (4.0, 4.6)  # bits of experts that stay as published in whatever file they are
 
 
 @cache
@@ -79,17 +99,29 @@ def only(path: Path) -> ModelFacts:
     return facts
 
 
+def is_known(name: str) -> bool:
+    """Whether a name stands for a model of the table."""
+    try:
+        return bool(find(name))
+    except InputError:
+        return False
+
+
 def find(name: str, path: Path = FILE) -> ModelFacts:
     """The model that a name is about, as first published: 'MiniMax-M2-UD-Q6_K_XL' is MiniMax-M2.
 
     The longest alias in the name counts, and no letter or digit may follow it: GLM-4.6V is another
-    model than GLM-4.6. Raises InputError that lists the facts that are needed and where they go.
+    model than GLM-4.6. What is left of the name and is not known is named in the assumptions.
+
+    Raises:
+        InputError: a name that is not known, with the facts that are needed and where they go, or
+            that has a word or a size of another model, as MiniMax-M2-REAP has.
     """
     found = [
-        (len(alias), model)
+        (len(alias), model, seen)
         for model in table(path)
         for alias in (*model.get("aliases", ()), _plain(model["name"]))
-        if re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower())
+        if (seen := re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower()))
     ]
     if not found:
         known = [str(model["name"]) for model in table(path)]
@@ -99,7 +131,27 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
             f"{', '.join(NEEDED)}, and for experts: experts, experts_used, expert_width, "
             "moe_layers (all in its config.json)."
         )
-    return parse(max(found, key=lambda one: one[0])[1])
+    _, model, seen = max(found, key=lambda one: one[0])
+    facts = parse(model)
+    # Folders and makers stand before the last slash.
+    before, after = name[: seen.start()].lower(), name[seen.end() :].lower()
+    left = f"{before.rpartition('/')[2]} {after.removesuffix('.gguf')}"
+    unknown = [word for word in re.findall(r"[a-z0-9.]+", left) if not _KNOWN_WORD.fullmatch(word)]
+    sizes = (facts.parameters / _BILLION, facts.active / _BILLION, model.get("active_b", 0.0))
+    for word in unknown:
+        size = _SIZE.fullmatch(word)
+        fits = size and any(abs(float(size[1]) - one) <= _ABOUT * one for one in sizes)
+        if _ANOTHER.fullmatch(word) or (size and not fits):
+            raise InputError(
+                f"{name!r} is another model than {facts.name}: {word!r} in its name; give its "
+                "GGUF or folder, its name on the hub (ORG/REPO), or a TOML file of its facts."
+            )
+    unknown = [word for word in unknown if not _SIZE.fullmatch(word)]
+    if not unknown:
+        return facts
+    words = ", ".join(map(repr, dict.fromkeys(unknown)))
+    assumption = f"taken for {facts.name}; what {words} in {name!r} stands for is not known"
+    return replace(facts, assumptions=(assumption,))
 
 
 def parse(model: Mapping[str, Any]) -> ModelFacts:
@@ -161,23 +213,43 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
     Raises InputError: a name that is not known, without a size.
     """
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
+    form = next((form for form, pattern in _FORMS if re.search(pattern, name, re.IGNORECASE)), "")
+    native = model.weights.routed_bits
+    rest = model.parameters - model.routed
+    whole = found is not None and _OUTPUT_WHOLE.search(name) is not None
     if size_gib > 0:
         mean = size_gib * _GIB_BITS / model.parameters
         if not model.routed or mean >= _FINEST:
-            return Weights(mean, mean)
+            return Weights(mean, mean, form=form)
         other = min(_FINEST, mean + _FINER)
-        rest = model.parameters - model.routed
-        return Weights((mean * model.parameters - other * rest) / model.routed, other)
+        if whole and found:
+            # Its experts are as the format has them; what is left of the file is all else.
+            routed = min(found[0], native)
+            other = (mean * model.parameters - routed * model.routed) / rest
+            other = min(_WHOLE, max(routed, other))
+        routed = max(_LEAST, (mean * model.parameters - other * rest) / model.routed)
+        return Weights(routed, other, form=form or _native_form(native, routed))
     if found is None:
         raise InputError(
             f"Quantization {name!r} is not known and there is no size of the files; give one such "
             "as 'Q4_K_M' or 'FP8', or the size of the model's files in GiB."
         )
     routed, other = found
-    routed = min(routed, model.weights.routed_bits)
-    if "NVFP4" in name.upper():
+    routed = min(routed, native)
+    if form == "nvfp4":
         other = model.nvfp4_bits
     if not model.routed:
         # What is left finer in a mixture (output, attention) is a small part of a dense model.
         other = routed
-    return Weights(routed, other, (f"{routed:g} bits a weight, the usual of {name!r}",))
+    stated = form == "nvfp4" and model.routed  # nvfp4_bits have the output in them
+    if whole and not stated and other < _WHOLE and native == _WHOLE:
+        output = min(1.0, model.vocabulary * model.hidden / max(model.always, 1.0))
+        other += (_WHOLE - other) * output
+    assumption = f"{routed:g} bits a weight, the usual of {name!r}"
+    return Weights(routed, other, (assumption,), form or _native_form(native, routed))
+
+
+def _native_form(native: float, routed: float) -> str:
+    """Of experts that were published in MXFP4 and are left so."""
+    least, most = _MXFP4
+    return "mxfp4" if native < most and least <= routed <= most else ""

@@ -6,7 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Literal, NamedTuple
 
 from nixwulf.core.errors import InputError
@@ -19,6 +19,7 @@ NOT_OF_A_MODEL = (
 FirstBytes = Callable[[str, int], bytes]
 """Reads so many bytes of a path, or as many as there are."""
 _MOST_LAYERS = 10_000
+_KERNELS = ((3.2, "two"), (5.3, "four"), (7.0, "six"), (10.0, "eight"), (inf, "sixteen"))
 _IMPOSSIBLE = 10**15  # of anything: bytes that were lost give such numbers
 WINDOW_LAYERS_UNKNOWN = (
     "which layers have the sliding window is not in the header: all are taken to keep every token"
@@ -27,15 +28,24 @@ WINDOW_LAYERS_UNKNOWN = (
 
 @dataclass(frozen=True)
 class Weights:
-    """Bits of a weight: of the experts that a router chooses among, and of all others."""
+    """Bits of a weight: of the experts that a router chooses among, and of all others.
+
+    form: of the files where its kernels are others than its bits tell: int4, nvfp4, mxfp4.
+    """
 
     routed_bits: float
     other_bits: float
     assumptions: tuple[str, ...] = ()
+    form: str = ""
 
     def __post_init__(self) -> None:
         for bits in (self.routed_bits, self.other_bits):
             positive("bits of a weight", bits, "bits")
+
+    @property
+    def kernels(self) -> str:
+        """What multiplies most of them: by the form, else by about how many bits they have."""
+        return self.form or next(name for most, name in _KERNELS if self.routed_bits <= most)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,9 @@ class Strategy:
     graphs: whether the engine replays recorded kernels (None: as the engine does by itself).
     chunk: tokens of a prompt that are computed at once, 0: the engine's default. collectives: the
     library that sums in place of the engine's own code ('rccl' in a llama.cpp patched for it).
-    version: of the engine, as it states it; empty: a current one. shares: of the layers of a
+    version: of the engine, as it states it; empty: a current one. backend: what computes, in lower
+    case ('vulkan', 'rocm'); empty: not known. age: of the software, years before the newest that
+    constants were fitted on. shares: of the layers of a
     pipeline, by node; empty: as the engine shares them out, by memory.
     """
 
@@ -87,6 +89,8 @@ class Strategy:
     chunk: int = 0
     collectives: str = ""
     version: str = ""
+    backend: str = ""
+    age: float = 0.0
     shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
-_ROUNDS = 60
+_ROUNDS = 24
 _FAR = 1.5  # deviations from which on a measurement counts less (Huber)
 
 
@@ -23,6 +23,7 @@ def solve(
     longest: float,
     settled: float,
     robust: bool = False,
+    first: Array | None = None,
 ) -> tuple[Array, Array]:
     """The unknowns that fit measurements and priors best, and their covariance.
 
@@ -33,20 +34,21 @@ def solve(
         precision: inverse of the covariance of that (unknowns x unknowns).
         longest: the most that an unknown is moved in a round.
         settled: a round that moves all of them less is the last one.
+        first: where the search begins; None: at what each is before.
         robust: whether measurements that are far off count less: no single one bends the rest.
     """
     import numpy as np
 
-    state = start.copy()
-    covariance: Any = np.linalg.inv(precision)
+    state = start.copy() if first is None else first.copy()
     for _ in range(_ROUNDS):
         off, slopes = linear(state)
         count = np.minimum(1.0, _FAR * noise / np.maximum(np.abs(off), 1e-9)) if robust else 1.0
         weight = count / noise**2
-        covariance = np.linalg.inv(slopes.T @ (weight[:, None] * slopes) + precision)
+        curved = slopes.T @ (weight[:, None] * slopes) + precision
         pulled = slopes.T @ (weight * off) - precision @ (state - start)
-        step = np.clip(covariance @ pulled, -longest, longest)
+        step = np.clip(np.linalg.solve(curved, pulled), -longest, longest)
         state += step
         if np.abs(step).max() < settled:
             break
+    covariance: Any = np.linalg.inv(curved)
     return state, covariance

@@ -11,11 +11,17 @@ from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
+from nixwulf.plugins.engines import performance
 
 METRICS = ("decode", "prompt", "serve")
 QUANTILE_80 = 1.2816
 """Of the normal distribution: 80 % are within so many standard deviations."""
+_KERNELS = {"two": "2-bit", "four": "4-bit", "six": "6-bit", "eight": "8-bit", "sixteen": "16-bit"}
+THIN = 1
+"""At most so many published configurations tell nothing of how far others are off."""
+_OF_LINK = ("hops", "sync", "latency", "transfer")
 _ROUTING = 0.2  # chosen: how far off the growth of the experts touched may be, in logarithms
+_GUESSED = 0.25  # chosen: so what making and checking the guesses of a draft takes
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class Prediction:
 
     parts: seconds a token by what takes them (weights, cache, compute, dispatch, hops, sync,
     latency, transfer); they add up to 1 / value. assumptions: what was not known, a sentence each.
+    basis: published configurations of the same engine, chip, split and kernels.
     """
 
     value: float
@@ -31,6 +38,7 @@ class Prediction:
     high: float
     parts: Mapping[str, float]
     assumptions: tuple[str, ...]
+    basis: int = 0
 
 
 def predict(
@@ -54,19 +62,29 @@ def predict(
 
     Raises InputError: several nodes without a fabric or not split, or one node that is split.
     """
-    work, tokens = total(platforms, model, strategy, fabric, metric=metric)
+    works, tokens = _works(platforms, model, strategy, fabric, metric=metric)
     kind = platforms[0].kind
     engine = family(strategy, kind)
-    known = constants or choose(engine, kind)
-    parts = {name: seconds / tokens for name, seconds in work.parts(known).items()}
+    known = (constants or choose(engine, kind)).of(strategy, model)
+    parts: dict[str, float] = {}
+    for of, work in works.items():
+        longer = exp(known.offset(model, of))
+        for name, seconds in work.parts(known).items():
+            more = seconds / tokens * (1.0 if name in _OF_LINK else longer)
+            parts[name] = parts.get(name, 0.0) + more
     value = 1 / sum(parts.values())
-    assumptions = list(model.weights.assumptions + model.assumptions)
+    basis = known.alike(platforms[0].chip, strategy, model)
+    counted = bool(known.configurations)  # none are of constants that stand on a run itself
+    assumptions = [_rests_on(basis, engine, platforms[0].chip, strategy, model)] * counted
+    assumptions += model.weights.assumptions + model.assumptions
     for platform in platforms:
         assumptions += [
             assumption for assumption in platform.assumptions if assumption not in assumptions
         ]
     if fabric is not None and len(platforms) > 1:
         assumptions += fabric.assumptions
+    if engine not in (strategy.engine, performance(strategy.engine).eager_family):
+        assumptions.append(f"{strategy.engine}: by the constants of {engine}, none are its own")
     if not known.cases:
         assumptions.append(f"{engine} on {kind}: no published numbers, so constants of others")
     if _checked(strategy, metric) > 1 and model.routed:
@@ -74,12 +92,24 @@ def predict(
     spread = known.spreads.of(metric, len(platforms)).deviation(
         new_chip=any(platform.chip not in known.chips for platform in platforms),
         new_model=model.name not in known.models,
+        thin=counted and basis <= THIN,
     )
     slower, faster = (
         exp(hypot(QUANTILE_80 * spread, side))
         for side in doubt(parts, known, model, strategy, metric)
     )
-    return Prediction(value, value / slower, value * faster, parts, tuple(assumptions))
+    return Prediction(value, value / slower, value * faster, parts, tuple(assumptions), basis)
+
+
+def _rests_on(basis: int, engine: str, chip: str, strategy: Strategy, model: ModelFacts) -> str:
+    """How many published configurations stand behind a prediction, and what too few mean."""
+    kernels = _KERNELS.get(model.weights.kernels, model.weights.kernels)
+    one_node = strategy.parallelism == "single"
+    what = f"{engine} on {chip}, {'one node' if one_node else strategy.parallelism}, {kernels}"
+    if basis > THIN:
+        return f"rests on {basis} published configurations of {what}"
+    count = "one published configuration" if basis else "no published configuration"
+    return f"rests on {count} of {what}, so that its interval is wider"
 
 
 def doubt(
@@ -107,13 +137,10 @@ def doubt(
 
 
 def uneven(model: ModelFacts, strategy: Strategy, metric: str) -> float:
-    """Deviation of the logarithm of the weights read, for a batch may prefer the same experts.
-
-    metric: decode, prompt or serve.
-    """
-    if not model.routed:
-        return 0.0
-    return _ROUTING * log(model.share(_checked(strategy, metric)) / model.share(1))
+    """Deviation of the logarithm of the weights read: by the experts of a batch, and by guesses."""
+    guessed = _GUESSED * (strategy.drafts > 0 and metric != "prompt")
+    more = model.share(_checked(strategy, metric)) / model.share(1) if model.routed else 1.0
+    return hypot(guessed, _ROUTING * log(more))
 
 
 def _checked(strategy: Strategy, metric: str) -> int:
@@ -129,25 +156,30 @@ def total(
     *,
     metric: str,
 ) -> tuple[Work, float]:
-    """The work of a metric, and the number of tokens that it counts.
+    """The work of a metric and the number of tokens that it counts; raises as predict."""
+    works, tokens = _works(platforms, model, strategy, fabric, metric=metric)
+    return sum(works.values(), Work()), tokens
 
-    Args:
-        fabric: the link between the nodes; None on one node.
-        metric: decode, prompt or serve.
 
-    Raises InputError: as predict.
-    """
+def _works(
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    strategy: Strategy,
+    fabric: FabricFacts | None,
+    *,
+    metric: str,
+) -> tuple[dict[str, Work], float]:
+    """That of prompts and that of decoding; of a metric that has both, both."""
     _check(platforms, strategy, fabric, metric)
     if metric == "decode":
-        return decode_step(platforms, model, fabric, strategy), tokens_a_step(strategy)
-    prompts = prompt_pass(platforms, model, fabric, strategy)
+        step = decode_step(platforms, model, fabric, strategy)
+        return {"decode": step}, tokens_a_step(strategy)
+    prompts = {"prompt": prompt_pass(platforms, model, fabric, strategy)}
     if metric == "prompt":
         return prompts, float(strategy.n_prompt * strategy.batch)
     steps = strategy.n_gen * strategy.batch / tokens_a_step(strategy)
-    return (
-        prompts + decode_step(platforms, model, fabric, strategy).times(steps),
-        float(strategy.n_gen * strategy.batch),
-    )
+    answers = decode_step(platforms, model, fabric, strategy).times(steps)
+    return prompts | {"decode": answers}, float(strategy.n_gen * strategy.batch)
 
 
 def _check(

@@ -79,7 +79,7 @@ def _identity(document: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("kind", "case", "fabric", "engine", "model")
     return {
         **{key: document.get(key) for key in kept},
-        "source": _without(document["source"], "note"),
+        "source": _without(_without(document["source"], "note"), "date"),
         "cluster": _without(document["cluster"], "price_usd"),
     }
 

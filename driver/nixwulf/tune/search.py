@@ -22,7 +22,7 @@ from nixwulf.perf import least_squares
 from nixwulf.perf.constants import choose, family
 from nixwulf.perf.inputs import fabric_facts
 from nixwulf.perf.predict import QUANTILE_80
-from nixwulf.perf.scenarios.candidates import Candidate, LeftOut
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, backends_of
 from nixwulf.perf.scenarios.facts import kind_of, stated_links
 from nixwulf.perf.scenarios.forecast import forecast
 from nixwulf.perf.work import PARTS
@@ -112,9 +112,12 @@ def prior_of(
         return None
     kind = kind_of(option.candidate.nodes[0].platform)
     split = "single" if beside else option.candidate.parallelism
-    name = family(facts.Strategy(option.engine, split), kind)
+    backend = next(iter(backends_of(option.candidate.nodes[0].platform)), "")
+    strategy = facts.Strategy(option.engine, split, backend=backend)
+    name = family(strategy, kind)
+    constants = choose(name, kind).of(strategy, request.subject.model.facts)
     platforms = sorted({node.platform for node in option.candidate.nodes})
-    published = dict(zip(PARTS, choose(name, kind).deviations, strict=True))
+    published = dict(zip(PARTS, constants.deviations, strict=True))
     deviations, least = widened(published, platforms)
     model = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
     decode, prompt = found.decode.value, found.prompt.value if found.prompt else None

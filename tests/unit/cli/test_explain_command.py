@@ -14,6 +14,7 @@ from nixwulf.nodes.interfaces import parse_hardware
 from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.measured import MeasuredCase
 from nixwulf.perf.explain.sensitivity import Sensitivity
+from nixwulf.plugins.runtime.upstream import number
 from nixwulf.results import record
 from record_factory import case, failed, machines, metric, ok, plan, published, write_run
 
@@ -281,7 +282,7 @@ def test_a_lab_run_without_one_node_says_what_to_add(tmp_path):
 def test_published_numbers_are_explained_where_they_say_enough(tmp_path):
     of = case(2, "cable", "pipeline", model="llama-3.1-70b", parameters={})
     link = {"name": "cable", "kind": "thunderbolt-net", "speed_gbps": 20}
-    one = published(of, [metric("decode", [4.0], conditions=DECODE)],
+    one = published(of, [metric("decode", [4.9], conditions=DECODE)],
                     platforms=("framework-desktop",), fabric=link)  # fmt: skip
     (lacking,) = told(tmp_path / "a", one)
     assert lacking["why_not"] == (
@@ -435,6 +436,36 @@ def test_every_published_record_is_explained_or_says_what_it_lacks():
     # what cannot be: a roof that is wrong would show here.
     wrong = [one["case"]["model"] for one in explained if one["verdict"] == "cannot be right"]
     assert sorted(wrong) == ["ministral-3-3b", "ministral-3-8b"]
+
+
+_WHAT_OF_A_PART = {"reading weights from memory": "memory", "computing": "compute"}
+"""By a bottleneck in words: what would have to help against it."""
+
+
+@pytest.mark.repository
+def test_no_explanation_names_a_bottleneck_of_which_twice_as_much_is_no_help():
+    for one in told_of(Path("results/published/records")):
+        text = " ".join(one["sentences"])
+        named = re.search(r"Bottleneck: ([^,]+)", text)
+        part = _WHAT_OF_A_PART.get(named[1]) if named else None
+        helps = {each["what"]: each["factor"] for each in one.get("helps", ())}
+        of_part = [factor for what, factor in helps.items() if part and part in what]
+        assert not of_part or max(of_part) >= 1.005, (one["record"], named[1], helps)
+
+
+@pytest.mark.repository
+def test_no_remedy_is_a_split_that_came_after_the_build():
+    for one in told_of(Path("results/published/records")):
+        record_ = json.loads(Path(f"results/published/records/{one['record']}.json").read_text())
+        version = number(record_.get("engine", {}).get("version", ""))
+        if one["case"].get("engine") == "llama.cpp" and version < number("b8738"):
+            told = [each for each in one["remedies"] if not each["measured"]]
+            assert "split" not in {each["kind"] for each in told}, one["record"]
+
+
+def test_a_build_that_is_newer_than_any_that_was_fitted_is_named_first(tmp_path):
+    newer = of_frameworks(5.0, engine={"name": "llama.cpp", "version": "b99999"})
+    assert "b99999 is newer" in sentences(tmp_path, newer)[0]
 
 
 def test_a_record_that_names_no_model_has_a_line_and_a_sentence(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from huggingface_hub import HfApi
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -299,7 +300,7 @@ def in_terminal(width, *arguments, cluster="framework-2"):
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_bar_is_whole_in_a_narrow_terminal(width):
     lines = in_terminal(width, *SMALL, "--engine", "vllm", "--nodes", "4", cluster="ms-s1-max-4")
-    letter = f"[{''.join(letter for letter, _ in LETTERS.values())}]"
+    letter = f"[{''.join(letter for letter, *_ in LETTERS.values())}]"
     bars = [bar for line in lines for bar in re.findall(rf"(?<!\w){letter}{{2,}}(?!\w)", line)]
     assert len(bars) == 12
     assert {len(bar) for bar in bars} == {32}
@@ -411,3 +412,50 @@ def test_every_cluster_that_comes_with_the_driver_can_be_asked():
             for part in ("--what-if", f"platform.{name}.memory_bandwidth_gbs=20")
         ]
         assert predict(*SMALL, *given, cluster=str(path))[0] == 0, path
+
+
+def test_a_back_end_is_one_of_the_platform_and_changes_the_speed():
+    by = {
+        name: ways(*SMALL, "--nodes", "1", "--backend", name)[0]["decode"]["predicted"]
+        for name in ("vulkan", "rocm")
+    }
+    assert by["vulkan"] != by["rocm"]
+    assert ways(*SMALL, "--nodes", "1")[0]["decode"]["predicted"] == by["vulkan"]
+    assert "has no back end 'cuda'" in refused(*SMALL, "--backend", "cuda")
+
+
+def test_drafts_need_how_many_are_kept_and_make_decoding_faster():
+    asked = ("--model", "Qwen3.6-27B", "--quant", "Q4_K_M", "--nodes", "1")
+    plain = ways(*asked)[0]["decode"]["predicted"]
+    drafts = ("--draft-tokens", "2", "--draft-acceptance")
+    kept = [ways(*asked, *drafts, share)[0]["decode"]["predicted"] for share in ("0.4", "0.8")]
+
+    assert plain < kept[0] < kept[1]
+    assert "without drafts" in predict(*asked)[1]
+    assert "--draft-acceptance" in refused(*asked, "--draft-tokens", "2")
+
+
+def test_an_answer_says_how_many_published_configurations_stand_behind_it():
+    (one,) = ways("--model", "gpt-oss-20b", "--nodes", "1", "--backend", "vulkan")
+    assert one["decode"]["configurations"] > 1
+    thin = ways("--model", "Qwen3-8B", "--quant", "BF16", "--engine", "mlx", cluster="mac-studio-4")
+    several = next(each for each in thin if each["nodes"] == 2)
+    assert several["decode"]["configurations"] <= 1
+    assert any("so that its interval is wider" in text for text in several["assumptions"])
+
+
+def test_an_engine_without_constants_of_its_own_says_whose_it_takes():
+    asked = ("--model", "gpt-oss-20b", "--engine", "sglang", "--nodes", "1")
+    (one,) = ways(*asked, cluster="dgx-spark-2")
+    assert any("by the constants of vllm" in text for text in one["assumptions"])
+
+
+def test_a_hub_that_does_not_answer_is_one_sentence_with_what_to_give(monkeypatch):
+    monkeypatch.setattr(HfApi, "model_info", _no_answer)
+    text = refused("--model", "some/unknown-model")
+    assert "'some/unknown-model' is not known" in text
+    assert "a folder with config.json" in text
+
+
+def _no_answer(*_, **__):
+    raise ConnectionError("Connection refused")

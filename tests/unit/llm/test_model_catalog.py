@@ -169,6 +169,49 @@ def test_bits_of_a_weight_by_name_or_by_size():
     assert weights_of("F16", find("gpt-oss-20b")).routed_bits == 4.25
 
 
+def test_files_for_vllm_have_their_output_in_16_bits_and_a_size_goes_by_that_layout():
+    mixture = find("MiniMax-M2")
+    four = weights_of("AWQ-4bit", mixture)
+
+    assert (four.routed_bits, four.form) == (4.25, "int4")
+    assert 4.25 < four.other_bits < 8.5
+    # Experts in 4.5 bits a weight, and what is left of the file is all else.
+    sized = weights_of("NVFP4", mixture, size_gib=123)
+    assert sized.routed_bits == pytest.approx(4.5)
+    assert 8 < sized.other_bits <= 16
+    assert weights_of("Q4_K_M", mixture, size_gib=129.3).routed_bits != 4.5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MiniMax-M2.5-REAP",
+        "Qwen3-235B-A22B-REAP-118B",
+        "Llama-3.1-8B-draft-1B",
+        "tiny-Llama-3.1-8B",
+        "gpt-oss-120b-pruned-64e",
+        "Qwen3-30B-A3B-15B",
+    ],
+)
+def test_a_name_with_a_word_or_a_size_of_another_model_is_refused(name):
+    with pytest.raises(InputError, match=f"{name!r} is another model than"):
+        find(name)
+
+
+def test_what_was_not_understood_of_a_name_is_named():
+    assert "'qwopus'" in find("Qwopus-Qwen3.6-27B").assumptions[0]
+    assert find("unsloth/Qwen3-30B-A3B-Instruct-2507-UD-Q4_K_XL.gguf").assumptions == ()
+
+
+def test_the_kernels_of_weights_are_those_of_their_form_or_of_their_bits():
+    assert find("gpt-oss-20b").quantized(
+        weights_of("F16", find("gpt-oss-20b"))
+    ).weights.kernels == ("mxfp4")
+    names = {"Q2_K": "two", "Q4_K_M": "four", "Q6_K": "six", "Q8_0": "eight", "BF16": "sixteen"}
+    dense = find("Llama 2 7B")
+    assert {name: weights_of(name, dense).kernels for name in names} == names
+
+
 def test_an_unknown_quantization_asks_for_a_name_or_a_size():
     with pytest.raises(InputError, match="'XYZ' is not known.*'Q4_K_M' or.*in GiB"):
         weights_of("XYZ", DENSE)

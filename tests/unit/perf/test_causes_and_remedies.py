@@ -1,6 +1,7 @@
 """What 'explain' calls a cause, and which faster way it names first."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from nixwulf.llm.catalog import find
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.explanation import explain_records
-from nixwulf.perf.explain.remedies import _runs
+from nixwulf.perf.explain.remedies import _costs, _runs
 from nixwulf.perf.explain.sensitivity import PredictionInputs
 from nixwulf.perf.inputs import Strategy, fabric_facts, platform_facts
 from nixwulf.results import record
@@ -254,3 +255,32 @@ def test_a_split_that_the_engine_refuses_is_no_remedy():
     )
     of = {"case": {"transport": "rdma"}, "fabric": {"kind": "roce"}}
     assert [_runs(of, inputs, inputs.strategy, nodes) for nodes in (2, 3, 4)] == [True, False, True]
+
+
+@pytest.mark.parametrize(("build", "can"), [("b7074", False), ("b9049", True), ("", False)])
+def test_a_split_that_came_after_the_records_build_is_no_remedy(build, can):
+    """llama.cpp splits tensors over RPC from b8738 on; a build that is not stated may be older."""
+    node, link = platform_facts(load_platform("framework-desktop")), fabric_facts("ethernet", "tcp")
+    model = find("Qwen3-32B")
+    inputs = PredictionInputs(
+        (node,) * 2, model, Strategy("llama.cpp"), link, choose("llama.cpp", "amd"), "prompt"
+    )
+    of = {
+        "case": {"transport": "tcp"},
+        "fabric": {"kind": "ethernet"},
+        "engine": {"version": build},
+    }
+    assert _runs(of, inputs, Strategy("llama.cpp", "tensor"), 2) is can
+
+
+def test_a_remedy_says_what_it_costs_the_other_of_prompt_and_decode():
+    node = platform_facts(load_platform("framework-desktop"))
+    link, model = fabric_facts("ethernet", "tcp", 5), find("gpt-oss-20b")
+    pipeline = Strategy("llama.cpp", "pipeline", n_prompt=512)
+    before = PredictionInputs(
+        (node,) * 2, model, pipeline, link, choose("llama.cpp", "amd"), "prompt"
+    )
+    after = replace(before, strategy=replace(pipeline, parallelism="tensor"))
+
+    assert _costs(before, after) < 0.95
+    assert _costs(before, before) is None

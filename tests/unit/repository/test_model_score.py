@@ -13,7 +13,7 @@ import pytest
 from fitting import published
 from fitting.fit import fit
 from fitting.hpl import predict_hpl
-from fitting.novelty import EVERYTHING, Fits, Residual, alike, learn, predict_case
+from fitting.novelty import Fits, Residual, alike, learn, predict_case
 from fitting.published import Case, cases, hpl_cases, read_rows
 from fitting.reviewed import plain
 from fitting.score import direction, judge, pairs
@@ -298,6 +298,7 @@ def residuals(deviation, *, count=400, **new) -> list[Residual]:
             0.0,
             new.get("chip", False),
             new.get("model", False),
+            new.get("thin", False),
         )
         for number in range(count)
     ]
@@ -320,20 +321,42 @@ def test_what_new_chips_and_models_add_is_learned_apart():
     spread = learn(found).decode_several
 
     assert spread.source == pytest.approx(0.15, abs=0.05)
-    assert spread.deviation(new_chip=True, new_model=False) == pytest.approx(0.3, abs=0.06)
-    assert spread.deviation(new_chip=False, new_model=True) == pytest.approx(0.5, abs=0.08)
+    chip = spread.deviation(new_chip=True, new_model=False, thin=False)
+    model = spread.deviation(new_chip=False, new_model=True, thin=False)
+    assert (chip, model) == (pytest.approx(0.3, abs=0.07), pytest.approx(0.5, abs=0.09))
 
 
-def test_a_fit_leaves_out_what_shares_a_trait_and_an_unstated_version_is_shared_with_nothing():
-    first = one(id="a", source="x", engine_version="b1")
-    same_version = one(id="b", source="y", engine_version="b1", model="Llama 2 7B")
-    unstated = one(id="c", source="z", model="Llama 3.2 3B", platform="Mac Studio M2 Ultra")
+def test_a_fit_leaves_out_what_shares_a_trait_and_an_unstated_source_is_shared_with_nothing():
+    first = one(id="a", source="x")
+    same_source = one(id="b", source="x", model="Llama 2 7B")
+    unstated = one(id="c", model="Llama 3.2 3B", platform="Mac Studio M2 Ultra")
 
-    assert alike(first, same_version, ["version"])
-    assert not alike(first, same_version, ["model", "source"])
-    assert not alike(first, unstated, EVERYTHING)
-    assert not alike(unstated, replace(unstated, rows=(("d", 1.0),)), ["version", "source"][:1])
+    assert alike(first, same_source, ["source"])
+    assert not alike(first, same_source, ["model"])
+    assert not alike(first, unstated, ["source", "model", "chip"])
     assert alike(first, one(id="e", platform="FEVM FA-EX9"), ["chip"])
+
+
+def test_cases_of_one_configuration_by_two_sources_are_two():
+    rows = [ROW | {"id": f"x{n}", "source": source} for n, source in enumerate("ab")]
+    assert [case.sources for case in cases(rows)[0]] == [frozenset("a"), frozenset("b")]
+
+
+def test_the_age_of_a_row_is_that_of_its_build_or_its_day():
+    newest, older = one(engine_version="b10940"), one(engine_version="b7651")
+    assert newest.age < 0.1
+    assert 0.6 < older.age < 0.8
+    assert one(date="2026-03-31").strategy.age == pytest.approx(0.5, abs=0.01)
+    assert one().age == 1.0
+
+
+def test_software_that_is_older_is_predicted_as_it_was():
+    case = one(engine_version="b10940", metric="pp512", n_prompt="512", n_gen="")
+    slow = replace(fit([case])["llama.cpp"]["amd"], variants={}, yearly=(0, 0, 0.5, 0, 0, 0, 0))
+    before = replace(case, strategy=replace(case.strategy, age=1.4))
+    known = {"llama.cpp": {"amd": slow}}
+
+    assert predict_case(before, known).value < predict_case(case, known).value
 
 
 def test_an_engine_without_cases_takes_what_others_have_and_is_less_sure():
@@ -388,31 +411,34 @@ def scored() -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
 
 
-def figures(scored: str, title: str, new: str) -> dict[str, float]:
-    """A row of the printed table."""
+def figures(scored: str, title: str) -> dict[str, float]:
+    """What a block of the printed table says of sources that had no part."""
     block = scored[scored.index(f"\n{title}" if title not in scored[:40] else title) :]
-    row = re.search(rf"^  {new} +(\d+) +(\d+) +([\d.]+)% +([\d.]+)% +(\d+)% +(\d+)%", block, re.M)
-    names = ("cases", "rows", "median", "by_row", "inside", "rows_inside")
+    pattern = (
+        r"^  sources that had no part +(\d+) +(\d+) +(\d+) +([\d.]+)% \(.*?\) +([\d.]+)% \(.*?\)"
+        r" +(\d+)%"
+    )
+    row = re.search(pattern, block, re.M)
+    names = ("cases", "rows", "sources", "median", "inside", "rows_inside")
     return dict(zip(names, map(float, row.groups()), strict=True))
-
-
-NEW = "machine, model, source, version"
 
 
 @pytest.mark.slow
 def test_decode_of_what_had_no_part_is_as_close_as_docs_model_md_says(scored):
-    found = figures(scored, "decode, several nodes", NEW)
+    found = figures(scored, "decode, several nodes")
     naive = int(re.search(r"decode, several nodes; .* off by (\d+)%", scored)[1])
 
-    assert found["cases"] >= 40
+    assert found["sources"] >= 20
     assert found["median"] <= 20
     assert found["median"] <= 0.5 * naive
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("title", ["decode, several nodes", "decode, one node", "prompt, one node"])
+@pytest.mark.parametrize(
+    "title", ["decode, several", "decode, one", "prompt, several", "prompt, one"]
+)
 def test_intervals_hold_about_80_percent_of_what_had_no_part(scored, title):
-    assert 72 <= figures(scored, title, NEW)["inside"] <= 93
+    assert 70 <= figures(scored, title)["inside"] <= 90
 
 
 @pytest.mark.slow

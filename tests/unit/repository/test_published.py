@@ -29,6 +29,7 @@ def _tool(path):
 
 publish = _tool(TOOL)
 public_words = _tool(Path("tools/public_words.py"))
+add_numbers = _tool(Path("tools/add_numbers.py"))
 ROWS = publish.read_table(TABLE)
 MADE = publish.records(ROWS)
 
@@ -270,3 +271,52 @@ def test_public_words_are_those_of_this_project_and_of_no_person():
     }
     # Texts change with every commit; tools/public_words.py brings the file up to date.
     assert len(listed - read) < len(listed) / 50
+
+
+def given(**columns):
+    """A row as tools/add_numbers.py takes it."""
+    return {
+        "id": "x1",
+        "source": "somebody some-bench",
+        "source_url": "https://example.org/results.csv",
+        "platform": "DGX Spark",
+        "nodes": "1",
+        "interconnect": "",
+        "transport": "",
+        "engine": "llama.cpp",
+        "engine_version": "b9049",
+        "parallelism": "single",
+        "model": "gpt-oss-20b",
+        "quant": "MXFP4",
+        "metric": "tg128",
+        "value": "50.1",
+        "unit": "tok/s",
+        "n_prompt": "",
+        "n_gen": "128",
+        "note": "date=2026-05-07; depth=4096; drafts=3; acceptance_percent=71.2",
+        **columns,
+    }
+
+
+def test_a_row_becomes_one_of_the_table_with_its_day_and_what_its_note_has():
+    row = add_numbers.table_row(given(), "n9999")
+
+    assert (row["date"], row["platform"], row["backends"]) == ("2026-05-07", "dgx-spark", "CUDA")
+    assert (row["metric"], row["n_depth"], row["n_gen"]) == ("decode", "4096", "128")
+    assert (row["parameters"], row["observed"]) == ("drafts=3", "acceptance_percent=71.2")
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"source": ""}, "source is empty"),
+        ({"source_url": "a video"}, "expected https://"),
+        ({"note": ""}, "date is ''"),
+        ({"note": "date=2026-05-07; REVIEW: of an open pull request"}, "of an open pull request"),
+        ({"metric": "ttft"}, "expected tg or pp"),
+        ({"platform": "Cray-1"}, "no facts are known"),
+    ],
+)
+def test_a_row_without_a_source_or_a_day_is_refused(columns, why):
+    with pytest.raises(InputError, match=why):
+        add_numbers.table_row(given(**columns), "n9999")

@@ -116,15 +116,15 @@ def test_what_is_predicted_at_first_is_what_predict_says():
     assert len(told) == len(state.options)
     for one, estimate in zip(told, state.first, strict=True):
         assert estimate.value == pytest.approx(one.plain.decode.value)
-        assert estimate.low == pytest.approx(one.plain.decode.low, rel=0.01)
-        assert estimate.high == pytest.approx(one.plain.decode.high, rel=0.01)
+        assert estimate.low == pytest.approx(one.plain.decode.low, rel=0.02)
+        assert estimate.high == pytest.approx(one.plain.decode.high, rel=0.02)
 
 
 def test_throughput_is_what_the_model_calls_serve():
     state = begin(request(goal="throughput"))
     (single,) = [n for n, option in enumerate(state.options) if option.count == 1]
     platform = platform_facts(load_platform("minisforum-ms-s1-max"))
-    way = ModelWay("llama.cpp", n_prompt=512, n_gen=128, batch=8)
+    way = ModelWay("llama.cpp", n_prompt=512, n_gen=128, batch=8, backend="vulkan")
     facts = state.request.subject.model.facts
 
     expected = predict([platform], facts, way, metric="serve").value

@@ -242,7 +242,7 @@ def _machines(
     strategy = subject.strategy(one.conditions)
     if subject.platforms:
         kind = subject.platforms[0].kind
-        return subject.platforms, choose(family(strategy, kind), kind)
+        return subject.platforms, choose(family(strategy, kind), kind).of(strategy, subject.model)
     platform = one.record["nodes"][0]["platform"]
     if subject.nodes == 1:
         raise InputError(
@@ -318,6 +318,10 @@ def calibrated(
         layer_us=0.0,
         attention=1.0,
         deviations=deviations,
+        configurations={},
+        offsets={},
+        variants={},
+        yearly=(),
         chips=frozenset({name}),
         models=known.models | {model.name},
     )

@@ -20,6 +20,7 @@ from nixwulf.perf.scenarios.candidates import point_of
 from nixwulf.perf.scenarios.forecast import room, shared_out
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
+from nixwulf.plugins.runtime import upstream
 from nixwulf.plugins.runtime.memory import FASTEST
 from nixwulf.results.record import Record
 
@@ -28,6 +29,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """In order of what they cost: nodes are saved, nothing but words of a sweep changes, a network has
 to be there."""
 Alternative = tuple[Kind, str, MeasuredCase]
+_PROMPT = 512  # tokens, of a case that has no prompt
 _DEVIATIONS = 2.0  # of the ratio of two means: less is chance
 
 
@@ -36,7 +38,8 @@ class Remedy:
     """A way to run a case faster.
 
     what: it in words. speed: tok/s that it gives, measured or predicted. factor: against the same
-    of the case as it is.
+    of the case as it is. costs: of the other metric, prompt or decode, what it would be less, as a
+    predicted factor; None where it is not less, or not known.
     """
 
     kind: Kind
@@ -44,6 +47,7 @@ class Remedy:
     speed: float
     factor: float
     measured: bool
+    costs: float | None = None
 
 
 def remedies(
@@ -61,7 +65,7 @@ def remedies(
     """
     alternatives = _alternatives(one, beside)
     tried = {kind for kind, _, _ in alternatives}
-    found = {remedy.kind: remedy for remedy in _best(_measured(one, alternatives))}
+    found = {remedy.kind: remedy for remedy in _best(_measured(one, alternatives, inputs))}
     if inputs is not None:
         for remedy in _best(_predicted(one, inputs, plan)):
             if remedy.kind not in tried:
@@ -78,12 +82,37 @@ def _best(found: Iterator[Remedy]) -> list[Remedy]:
     return list(best.values())
 
 
-def _measured(one: MeasuredCase, alternatives: Sequence[Alternative]) -> Iterator[Remedy]:
+def _measured(
+    one: MeasuredCase, alternatives: Sequence[Alternative], inputs: PredictionInputs | None
+) -> Iterator[Remedy]:
     for kind, what, other in alternatives:
         factor = other.value / one.value if one.value > 0 else 0.0
         least = max(ENOUGH / 100, _DEVIATIONS * hypot(one.error, other.error))
         if factor >= 1 + least:
-            yield Remedy(kind, what, other.value, factor, measured=True)
+            costs = _costs(inputs, _run_as(other.record, inputs)) if inputs else None
+            yield Remedy(kind, what, other.value, factor, measured=True, costs=costs)
+
+
+def _run_as(record: Record, inputs: PredictionInputs) -> PredictionInputs:
+    """The case on as many nodes, and split, as another record of the same work."""
+    case = record["case"]
+    strategy = replace(inputs.strategy, parallelism=case.get("parallelism", "single"))
+    return replace(inputs, platforms=inputs.platforms[: case["nodes"]], strategy=strategy)
+
+
+def _costs(before: PredictionInputs, after: PredictionInputs) -> float | None:
+    """Of the metric that was not asked for, the predicted factor where it becomes slower."""
+    other = "decode" if before.metric == "prompt" else "prompt"
+    prompt = before.strategy.n_prompt or _PROMPT
+    try:
+        speeds = [
+            replace(one, metric=other, strategy=replace(one.strategy, n_prompt=prompt)).speed()
+            for one in (before, after)
+        ]
+    except (InputError, ZeroDivisionError):
+        return None  # the model has no sums for it
+    factor = speeds[1] / speeds[0]
+    return factor if factor <= 1 - ENOUGH / 100 else None
 
 
 def _alternatives(one: MeasuredCase, beside: Sequence[MeasuredCase]) -> list[Alternative]:
@@ -137,7 +166,8 @@ def _predicted(
         # Advice has to be true: nearly all of its interval is above what there is.
         if copies * after.low > max(before, one.value):
             speed = copies * after.value
-            yield Remedy(kind, what, speed, speed / before, measured=False)
+            costs = _costs(inputs, other)
+            yield Remedy(kind, what, speed, speed / before, measured=False, costs=costs)
 
 
 def _strategies(
@@ -193,6 +223,9 @@ def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: i
     try:
         engine = engines.find(strategy.engine, "--engine")
     except InputError:
+        return False
+    version = record.get("engine", {}).get("version", "")
+    if not upstream.splits(engine.name, version, strategy.parallelism):
         return False
     point = {
         **point_of(engine, inputs.model),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,9 +19,11 @@ from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
+from nixwulf.perf.constants import age_of, day_of, newest
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
-from nixwulf.plugins.engines import all_engines
+from nixwulf.plugins.engines import DEFAULT, all_engines
 from nixwulf.plugins.runtime.replicas import servers_of
+from nixwulf.plugins.runtime.upstream import number
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
 from nixwulf.results.record import Record
 
@@ -31,6 +34,7 @@ _BANDWIDTH = "memory_bandwidth_gbs"
 _PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
 _TOO_MANY = 2**40
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens", "draft")
+_BY_NAME = {"ethernet": "ethernet", "roce": "roce", "infiniband": "infiniband"}
 _NONE = (None, False, 0, "", "off", "no", "none")
 
 
@@ -40,9 +44,9 @@ def facts_of(name: str) -> Mapping[str, Any] | None:
     if name in platform_names():
         return load_platform(name)
     for machine in read_toml(_MACHINES)["machines"]:
-        if machine["name"] == name and "facts" in machine:
-            facts: Mapping[str, Any] = machine["facts"]
-            return facts
+        if machine["name"] == name:
+            own: Mapping[str, Any] = machine.get("facts") or {}
+            return own or load_platform(machine["platforms"][0])
     return None
 
 
@@ -57,6 +61,8 @@ class CaseInputs:
     engine: str
     parallelism: str
     version: str = ""
+    backend: str = ""
+    age: float = 0.0
     shares: tuple[float, ...] = ()
 
     def strategy(self, conditions: Mapping[str, Any]) -> Strategy:
@@ -71,6 +77,8 @@ class CaseInputs:
             batch=batch(conditions),
             chunk=_count(conditions, "n_ubatch"),
             version=self.version,
+            backend=self.backend,
+            age=self.age,
             shares=self.shares,
         )
 
@@ -127,8 +135,25 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
         case["engine"],
         case.get("parallelism", "single"),
         record.get("engine", {}).get("version", ""),
+        record.get("engine", {}).get("backends", "").partition(",")[0].lower(),
+        age_of(_day_of(record)),
         _shares(record),
     )
+
+
+def _day_of(record: Record) -> date | None:
+    """When its engine was built, else when it was run or published, as far as it states that."""
+    day = record.get("started") or record.get("source", {}).get("date", "")
+    return day_of(record.get("engine", {}).get("version", ""), day)
+
+
+def newer_than_fitted(record: Record) -> str:
+    """A sentence where a record's build is newer than any that was fitted; empty where not."""
+    version, known = record.get("engine", {}).get("version", ""), newest()[DEFAULT]
+    of_default = record["case"].get("engine") == DEFAULT and version.startswith("b")
+    if not of_default or number(version) <= number(known):
+        return ""
+    return f"{DEFAULT} {version} is newer than any build that was fitted, {known} at most."
 
 
 def _shares(record: Record) -> tuple[float, ...]:
@@ -146,6 +171,10 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
     if random is not None:
         return _random(name, parse_random_model(random, name), described.get("bytes", 0))
     if described.get("random_weights"):
+        # Without a plan, as of the examples that come with the driver: one of the usual layers.
+        usual = RandomModel(described.get("architecture", "llama"))
+        if usual.parameters == described.get("parameters"):
+            return _random(name, usual, described.get("bytes", 0))
         raise InputError(
             f"The record lacks the layers of the random model {name!r}, which plan.json of its run "
             "has; name the run's folder."
@@ -238,12 +267,15 @@ def fabric_of(record: Record) -> FabricFacts | None:
     if case["nodes"] == 1:
         return None
     transport = case.get("transport")
-    if "kind" not in fabric or not transport:
+    kind = fabric.get("kind") or _BY_NAME.get(fabric.get("name", "").partition("-")[0], "")
+    if not kind or not transport:
         raise InputError("The record lacks the kind of its fabric or the transport.")
+    if kind == "ethernet" and transport == "rdma":
+        kind = "roce"
     tcp = transport == "tcp"
     rtt = record_rtt_us(record) if tcp else None
     return fabric_facts(
-        fabric["kind"],
+        kind,
         transport,
         fabric.get("speed_gbps", 0.0),
         rtt_us=rtt + waiting_us(record) if rtt else None,

@@ -14,6 +14,7 @@ from nixwulf.perf.explain.explanation import Explained
 from nixwulf.perf.explain.measured import Unmeasured
 from nixwulf.perf.explain.remedies import Remedy
 from nixwulf.perf.explain.sensitivity import Sensitivity
+from nixwulf.perf.explain.subject import newer_than_fitted
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.text import (
     LETTERS,
@@ -50,6 +51,8 @@ def measured(explained: Explained) -> str:
 
 def sentences(explained: Explained) -> Iterator[str]:
     """Sentences beside the numbers."""
+    if newer := newer_than_fitted(explained.record):
+        yield newer
     if explained.prediction is None:
         yield explained.why_not
         yield from _of_causes(explained)
@@ -153,7 +156,8 @@ def _remedy(one: Remedy) -> str:
     source = "measured in these records" if one.measured else "predicted"
     sign = "" if one.measured else "~"
     number = f"{sign}{format_significant(one.speed)} tok/s"
-    return f"{one.what}, {number}, {source} ({percent(one.factor)})"
+    costs = f", and {percent(one.costs)} for the other of prompt and decode" if one.costs else ""
+    return f"{one.what}, {number}, {source} ({percent(one.factor)}{costs})"
 
 
 def _list(sensitivities: list[Sensitivity]) -> str:
@@ -263,7 +267,10 @@ def _document(one: Explained) -> dict[str, Any]:
         "n_runs": one.runs,
         "clues": [cause.diagnostic.text for cause in one.causes],
         "causes": [_cause(cause) for cause in one.slows],
-        "remedies": [dict(vars(remedy)) for remedy in one.remedies],
+        "remedies": [
+            {key: value for key, value in vars(remedy).items() if value is not None}
+            for remedy in one.remedies
+        ],
         "explained": not one.unexplained,
         "sentences": list(sentences(one)),
     }

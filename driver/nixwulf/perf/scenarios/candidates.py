@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import did_you_mean, plural
 from nixwulf.inventory.cluster import Cluster, Fabric, Node, joins_all
-from nixwulf.inventory.platforms import gpu_vendor
+from nixwulf.inventory.platforms import gpu_vendor, load_platform
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.inputs import PARALLELISMS
 from nixwulf.perf.scenarios.source import ModelDescription
@@ -152,7 +152,11 @@ def placements(
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: a cluster, a model and an engine; empty tuples stand for all there are."""
+    """What is asked: a cluster, a model and an engine; empty tuples stand for all there are.
+
+    backend: what computes; empty: the first of the platform. drafts, acceptance: tokens that are
+    guessed ahead a step, and the share of them that is kept.
+    """
 
     cluster: Cluster
     model: ModelDescription
@@ -165,6 +169,9 @@ class Question:
     fabrics: tuple[str, ...] = ()
     transports: tuple[str, ...] = ()
     parallelisms: tuple[str, ...] = ()
+    backend: str = ""
+    drafts: int = 0
+    acceptance: float = 0.0
     measured: Mapping[str, Mapping[str, float]] | None = None
     """By fabric: rtt_us and bandwidth_gbps of its TCP links, from records."""
 
@@ -215,6 +222,17 @@ def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut
 
 def _check(question: Question) -> None:
     cluster = question.cluster
+    if bool(question.drafts) != bool(question.acceptance):
+        raise InputError(
+            f"{question.drafts} drafts of which {question.acceptance:g} are kept; give both "
+            "--draft-tokens and --draft-acceptance, the share that the engine's log says is kept."
+        )
+    for name in {node.platform for node in cluster.nodes} if question.backend else ():
+        if question.backend not in (known := backends_of(name)):
+            raise InputError(
+                f"Platform {name!r} has no back end {question.backend!r}; leave out --backend, or "
+                f"give one of: {', '.join(known) or 'none, it has no GPU'}."
+            )
     for name in question.fabrics:
         if name not in cluster.fabrics:
             raise InputError(
@@ -240,6 +258,12 @@ def _check(question: Question) -> None:
                     f"{'is' if there == 1 else 'are'} on the fabric {name!r}, not {count}; give "
                     "fewer nodes or another fabric."
                 )
+
+
+def backends_of(platform: str) -> Sequence[str]:
+    """What computes on its GPU, the usual first."""
+    known: Sequence[str] = load_platform(platform).get("gpu", {}).get("backends", ())
+    return known
 
 
 def _none_placed(question: Question) -> str:

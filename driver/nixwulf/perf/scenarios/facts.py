@@ -10,6 +10,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.text import some
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
+from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
 from nixwulf.perf.scenarios import what_if
@@ -81,16 +82,14 @@ def link(
     )
 
 
-def constants(strategy: Strategy, kind: str, changes: Sequence[WhatIf]) -> Constants | None:
-    """The constants of an engine with what-ifs about it; None: those that the model chooses.
-
-    Args:
-        kind: the vendor of the device that computes, or cpu.
-        changes: what-ifs; those of other facts change nothing.
-    """
+def constants(
+    strategy: Strategy, model: ModelFacts, kind: str, changes: Sequence[WhatIf]
+) -> Constants | None:
+    """The constants of an engine with what-ifs about it; None: those that the model chooses."""
     if not any(one.group == "engine" for one in changes):
         return None
-    return what_if.of_constants(strategy.engine, choose(family(strategy, kind), kind), changes)
+    known = choose(family(strategy, kind), kind).of(strategy, model)
+    return what_if.of_constants(strategy.engine, known, changes)
 
 
 def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:

@@ -11,7 +11,13 @@ from nixwulf.llm.model_facts import ModelFacts, Sizes
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.scenarios import facts, what_if
-from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question, candidates
+from nixwulf.perf.scenarios.candidates import (
+    Candidate,
+    LeftOut,
+    Question,
+    backends_of,
+    candidates,
+)
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.perf.scenarios.what_if import WhatIf
 from nixwulf.plugins.runtime.memory import Need, TokenDemand, layers, needs
@@ -202,6 +208,9 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
         question.n_gen,
         question.depth,
         question.batch,
+        question.drafts,
+        question.acceptance,
+        backend=question.backend or next(iter(backends_of(candidate.nodes[0].platform)), ""),
     )
     if candidate.split:
         strategy = shared_out(platforms, question.model, strategy, candidate.split)
@@ -209,7 +218,7 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
     if candidate.fabric and candidate.transport:
         measured = (question.measured or {}).get(candidate.fabric.name, {})
         link = facts.link(candidate.fabric, candidate.transport, measured, changes)
-    constants = facts.constants(strategy, platforms[0].kind, changes)
+    constants = facts.constants(strategy, question.model.facts, platforms[0].kind, changes)
 
     def of(metric: str) -> Prediction:
         model = question.model.facts
@@ -274,7 +283,8 @@ def together(predictions: Sequence[Prediction], crowd: float = 1.0) -> Predictio
             parts[name] = parts.get(name, 0.0) + seconds * share * crowd
     assumptions = dict.fromkeys(text for one in predictions for text in one.assumptions)
     low, high = sum(one.low for one in predictions), sum(one.high for one in predictions)
-    return Prediction(total / crowd, low / crowd, high / crowd, parts, tuple(assumptions))
+    basis = min(one.basis for one in predictions)
+    return Prediction(total / crowd, low / crowd, high / crowd, parts, tuple(assumptions), basis)
 
 
 def _is_missing(one: WhatIf) -> bool:

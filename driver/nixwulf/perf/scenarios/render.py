@@ -22,6 +22,7 @@ from nixwulf.core.document import (
     say,
 )
 from nixwulf.core.text import format_significant
+from nixwulf.perf.constants import newest
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.candidates import Candidate
 from nixwulf.perf.scenarios.forecast import Answer, Forecast, ScenarioForecast
@@ -43,7 +44,10 @@ _BAR = 32
 _SENTENCE = 40
 _ASSUMED = "Assumed, because it is not known:"
 _HEAD = ("strategy", "decode", "prompt", "memory of a node")
-_UNITS = "~ is a prediction, in tok/s; in brackets is what 80 % of measurements should lie between."
+_UNITS = (
+    "~ is a prediction, in tok/s, for software up to {}; in brackets is what 80 % of measurements "
+    "should lie between."
+)
 
 
 def to_terminal(answer: Answer) -> None:
@@ -65,7 +69,7 @@ def to_terminal(answer: Answer) -> None:
     say(console, f"\n{_ASSUMED}")
     for sentence in answer.assumptions:
         # A link stays one where the terminal itself breaks the line.
-        say(console, f"- {sentence}", whole=True)
+        say(console, f"- {sentence}", whole="://" in sentence)
 
 
 def to_markdown(answer: Answer) -> str:
@@ -88,7 +92,8 @@ def to_markdown(answer: Answer) -> str:
 
 def _heads(answer: Answer) -> list[str]:
     given = answer.what_ifs and not answer.changed
-    return [_UNITS, f"Given: {', '.join(answer.what_ifs)}."] if given else [_UNITS]
+    units = _UNITS.format(newest()["month"])
+    return [units, f"Given: {', '.join(answer.what_ifs)}."] if given else [units]
 
 
 def _then(answer: Answer) -> str:
@@ -212,7 +217,11 @@ def to_json(answer: Answer) -> str:
             "n_gen": question.n_gen,
             "depth": question.depth,
             "batch": question.batch,
+            "backend": question.backend,
+            "drafts": question.drafts,
+            "acceptance": question.acceptance,
         },
+        "software_until": newest()["month"],
         "what_if": list(answer.what_ifs),
         "ways": [_way(one) for one in answer.forecasts],
         "left_out": [_place(one.what) | {"why": one.reason} for one in answer.left_out],
@@ -258,6 +267,7 @@ def _prediction(one: Prediction) -> dict[str, Any]:
         "predicted": one.value,
         "low": one.low,
         "high": one.high,
+        "configurations": one.basis,
         "seconds": dict(one.parts),
         "shares": shares(one.parts),
     }

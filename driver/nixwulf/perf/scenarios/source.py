@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import first_bytes, read_json
 from nixwulf.core.text import GIB
 from nixwulf.llm import gguf, safetensors
-from nixwulf.llm.catalog import find, only, weights_of
+from nixwulf.llm.catalog import find, is_known, only, weights_of
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
 
+_REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 _NATIVE = 16.0
 _FEW_BITS = "MXFP4"  # gpt-oss, with what is no expert in eight bits, as its GGUF has it
 _LEAST_BITS, _MOST_BITS = 0.5, 40.0
@@ -50,6 +52,8 @@ def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> ModelDescri
         raise InputError(
             f"{name!r} is no GGUF and no TOML file of facts; give one, or the folder of the model."
         )
+    if path.suffix != ".toml" and (known := _of_hub(name, quant, size_gib)):
+        return known
     facts = only(path) if path.suffix == ".toml" else find(name)
     more = f" {quant}" if quant else f" of {size_gib:g} GiB" if size_gib else ""
     weights = _weights(name, facts, quant, size_gib)
@@ -109,6 +113,34 @@ def _of_folder(folder: Path) -> ModelDescription:
             f"{str(folder)!r} is no folder of a language model that can be read; give the model's "
             "name and --quant."
         ) from None
+
+
+def _of_hub(name: str, quant: str, size_gib: float) -> ModelDescription | None:
+    """A repository of the hub that no known name stands for; None for what is no ORG/REPO.
+
+    Its config.json is kept by huggingface_hub; of its weights the headers alone are read.
+    """
+    if not _REPOSITORY.fullmatch(name) or is_known(name):
+        return None
+    import httpx
+    from huggingface_hub import HfFileSystem, hf_hub_download
+
+    try:
+        config = read_json(Path(hf_hub_download(name, "config.json")))
+        files = HfFileSystem()
+        paths = sorted(map(str, files.glob(f"{name}/*.safetensors")))
+        header = safetensors.read(
+            paths, config, lambda path, n: bytes(files.read_block(path, 0, n))
+        )
+        facts = _possible(header.facts(name))
+    except (OSError, httpx.HTTPError, InputError, *NOT_OF_A_MODEL):
+        raise InputError(
+            f"Model {name!r} is not known, and the hub gave no config.json and headers of it; "
+            "give a GGUF, a folder with config.json and *.safetensors, or a TOML file of its facts."
+        ) from None
+    if quant or size_gib:
+        return ModelDescription(name, facts.quantized(_weights(name, facts, quant, size_gib)))
+    return ModelDescription(name, facts, header.sizes)
 
 
 def _possible(facts: ModelFacts) -> ModelFacts:

@@ -17,31 +17,19 @@ from nixwulf.results.identity import REPLICAS
 if TYPE_CHECKING:
     from nixwulf.perf.scenarios.candidates import Candidate, Question
 
-LETTERS: Mapping[str, tuple[str, str]] = {
-    "weights": ("W", "reading weights from memory"),
-    "cache": ("K", "reading the KV cache"),
-    "compute": ("C", "computing"),
-    "attention": ("A", "comparing a prompt's tokens with those before"),
-    "activations": ("M", "memory for what a prompt's kernels hand on"),
-    "dispatch": ("D", "the host starting kernels"),
-    "hops": ("H", "the host handing over to the next node"),
-    "sync": ("S", "the collective's own time"),
-    "latency": ("L", "round trips of the link"),
-    "transfer": ("T", "bytes over the link"),
+LETTERS: Mapping[str, tuple[str, str, str]] = {
+    "weights": ("W", "reading weights from memory", "bright_blue"),
+    "cache": ("K", "reading the KV cache", "cyan"),
+    "compute": ("C", "computing", "green"),
+    "attention": ("A", "comparing a prompt's tokens with those before", "bright_green"),
+    "activations": ("M", "memory for what a prompt's kernels hand on", "blue"),
+    "dispatch": ("D", "the host starting kernels", "yellow"),
+    "hops": ("H", "the host handing over to the next node", "magenta"),
+    "sync": ("S", "the collective's own time", "bright_magenta"),
+    "latency": ("L", "round trips of the link", "red"),
+    "transfer": ("T", "bytes over the link", "bright_red"),
 }
-"""By part: its letter, and what it is."""
-COLOURS = {
-    "weights": "bright_blue",
-    "cache": "cyan",
-    "compute": "green",
-    "attention": "bright_green",
-    "activations": "blue",
-    "dispatch": "yellow",
-    "hops": "magenta",
-    "sync": "bright_magenta",
-    "latency": "red",
-    "transfer": "bright_red",
-}
+"""By part: its letter, what it is, and its colour."""
 _SMALL = 0.01
 
 
@@ -80,9 +68,14 @@ def heading(question: Question) -> str:
     lengths = f"a prompt of {question.n_prompt:,} tokens" if question.n_prompt else "no prompt"
     depth = f" behind {question.depth:,}" if question.depth else ""
     batch = f", {question.batch} sequences at once" if question.batch > 1 else ""
+    backend = f" ({question.backend})" if question.backend else ""
+    drafts = ", without drafts"
+    if question.drafts:
+        drafts = f", {question.drafts} drafts a step of which {question.acceptance:.0%} are kept"
     return (
-        f"Predicted, not measured: {question.model.name} by {question.engine} on "
-        f"{question.cluster.name}; {lengths}{depth}, then {question.n_gen:,} tokens{batch}."
+        f"Predicted, not measured: {question.model.name} by {question.engine}{backend} on "
+        f"{question.cluster.name}; {lengths}{depth}, then {question.n_gen:,} tokens{batch}"
+        f"{drafts.replace('%', ' %')}."
     )
 
 
@@ -106,7 +99,8 @@ def rich_bar(parts: Mapping[str, float], width: int) -> Text:
     """The bar of width characters, on a terminal with colours in them."""
     bar = Text(no_wrap=True)
     for name, count in cells(parts, width).items():
-        bar.append(LETTERS[name][0] * count, style=f"{COLOURS[name]} reverse")
+        letter, _, colour = LETTERS[name]
+        bar.append(letter * count, style=f"{colour} reverse")
     return bar
 
 

@@ -59,7 +59,8 @@ class Performance:
     version from which on the collective is that, and before it a star. prompt_chunk: tokens of a
     prompt computed at once. activation_bytes: of a value that kernels and nodes hand on. tiles:
     tokens of a tile of a product of matrices by kind of device, 64 on those that are not named.
-    unpacking: how much longer such products take with weights of at most 3.2 bits.
+    unpacking: how much longer such products take with weights of at most 3.2 bits. verifying: what
+    checking one guessed token adds to a step beside what it reads, as a part of the step.
     """
 
     family: str = ""
@@ -71,6 +72,7 @@ class Performance:
     activation_bytes: int = 2
     tiles: Mapping[str, int] = field(default_factory=dict)
     unpacking: float = 1.0
+    verifying: float = 0.0
 
 
 class Engine(ABC):

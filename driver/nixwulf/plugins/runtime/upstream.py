@@ -71,6 +71,17 @@ def problem(engine: str, printed: str, given: Mapping[str, str]) -> str | None:
     return next(filter(None, found), None)
 
 
+def splits(engine: str, version: str, parallelism: str) -> bool:
+    """Whether a version can split so over nodes; False where that came later, or is not stated."""
+    rows = [
+        row
+        for family in families()
+        for row in family.rows
+        if family.engine == engine and row.when.get("parallelism") == parallelism
+    ]
+    return all(number(version) >= number(row.since) for row in rows)
+
+
 def number(version: str) -> tuple[int, ...]:
     """A version to compare: of b6688, v0.11.0 or 0.11 the numbers, without zeros at the end."""
     leading = re.match(r"[bv]?([0-9]+(?:[.-][0-9]+)*)", version)

@@ -97,6 +97,9 @@ class LlamaCpp(Engine):
         # those of more bits; Q2_K was 1.7 times IQ1_S in batches of 32 on RDNA 3, whose scales are
         # for 32 weights, not 16 (https://github.com/ggml-org/llama.cpp/pull/17576).
         unpacking=1.8,
+        # Steps of dense Q8_0 with two guesses took 1.34 of those without, of experts 1.9
+        # (https://github.com/kyuz0/amd-strix-halo-toolboxes, benchmark/results-mtp).
+        verifying=0.2,
     )
 
     def recipe(self) -> Recipe:
