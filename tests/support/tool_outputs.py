@@ -2,11 +2,13 @@
 
 import json
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
 
 FIXTURES = Path("tests/fixtures")
+DESCRIBED = tomllib.loads(Path("tests/support/closing_lines.toml").read_text())
 
 
 def fixture(name):
