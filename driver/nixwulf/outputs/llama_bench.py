@@ -30,7 +30,14 @@ _TEST = re.compile(
     r"(?=pp|tg)(?:pp(?P<prompt>[0-9]{1,9}))?\+?(?:tg(?P<gen>[0-9]{1,9}))?"
     r"(?: @ d(?P<depth>[0-9]{1,9}))?"
 )
-_FIRST_COLUMNS = ("model", "size", "params", "backend")  # the same in every build
+# The same in every build, and what shows each where a table has lost its head.
+_FIRST_COLUMNS = {
+    "size": re.compile(r"[0-9.]+ [KMGT]iB"),
+    "params": re.compile(r"[0-9.]+ [KMBT]"),
+    "backend": re.compile(
+        r"(?:[A-Z]\w*,)*(?:CPU|BLAS|CUDA|ROCm|HIP|MUSA|Vulkan|SYCL|Metal|MTL|RPC|CANN)\w*(?:,\w+)*"
+    ),
+}
 _BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
 _MODEL_OPTION = re.compile(r"-m\b")
 _RPC_OPTION = re.compile(r"--rpc[ =](\S+)")
@@ -64,7 +71,7 @@ _NO_SETTING = re.compile(
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
 _DESCRIPTION = re.compile(r"(?P<architecture>\S+) \S+ (?P<weights>.+)")
 _EXACT = {"bytes": "model_size", "parameters": "model_n_params"}
-_HEAD = ["test", "t/s"]
+_HEAD = {"test", "t/s"}
 _KEYED = re.compile(r'\\?"build_commit\\?"')
 # After it a process has printed its last row; one in JSON that is whole is not looked at.
 _DIED = re.compile(
@@ -132,7 +139,7 @@ def recognises(text: str) -> bool:
         return True
     for line in text.splitlines():
         found = cells(line)
-        if found[-2:] == _HEAD or (len(found) > 1 and _TEST.fullmatch(found[-2])):
+        if _is_head(found) or (len(found) > 1 and _TEST.fullmatch(found[-2])):
             return True
         if re.search(r"\bllama[-_]bench\b", line) or line.startswith(_CSV_HEAD):
             return True
@@ -189,7 +196,7 @@ def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
             continue
         stripped = line.strip()
         command = bool(_MODEL_OPTION.search(line.partition("llama-bench ")[2]))
-        head = line.startswith((_CSV_HEAD, "CREATE TABLE", "[")) or cells(line)[-2:] == _HEAD
+        head = line.startswith((_CSV_HEAD, "CREATE TABLE", "[")) or _is_head(cells(line))
         if number != found[-1] and (command or (head and has_rows)):
             found.append(number)
             has_rows = False
@@ -322,7 +329,7 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
     for number, line in enumerate(text.splitlines(), 1):
         found = cells(line)
         build = _BUILD.match(line.strip())
-        if found[-2:] == _HEAD:
+        if _is_head(found):
             head = found
         elif _is_row(found, head):
             open_rows.append(_table_row(found, head, number))
@@ -339,21 +346,40 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
     yield from _ended(open_rows, endpoints, named, None)
 
 
+def _is_head(found: Sequence[str]) -> bool:
+    """Whether cells are the head of its table, in any order; llama-benchy's has more of t/s."""
+    return set(found) >= _HEAD and "ttfr (ms)" not in found
+
+
 def _is_row(found: list[str], head: list[str]) -> bool:
     """Whether it is a row of its table, and not the head of somebody's own with pp512 and tg128."""
-    if len(found) <= len(_FIRST_COLUMNS) or not _TEST.fullmatch(found[-2]):
+    row = _columns(found, head)
+    if not _TEST.fullmatch(row.get("test", "")):
         return False
-    return len(found) == len(head) or "±" in found[-1] or bool(mean_and_deviation(found[-1]))
+    return len(found) == len(head) or bool(mean_and_deviation(row["t/s"])) or "±" in row["t/s"]
+
+
+def _columns(found: list[str], head: list[str]) -> dict[str, str]:
+    """The cells of a row by the names of its columns, also where its head is missing."""
+    if len(head) == len(found):
+        return dict(zip(head, found, strict=True))
+    if len(found) <= len(_FIRST_COLUMNS):
+        return {}
+    known = {
+        name: cell
+        for name, form in _FIRST_COLUMNS.items()
+        for cell in found[1:-2]
+        if form.fullmatch(cell)
+    }
+    return {"model": found[0], **known, "test": found[-2], "t/s": found[-1]}
 
 
 def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
-    names = head if len(head) == len(found) else list(_FIRST_COLUMNS)
-    details = dict(zip(names, found, strict=False))
-    test = _TEST.fullmatch(found[-2])
-    speed = mean_and_deviation(found[-1])
+    details = _columns(found, head)
+    test, speed = _TEST.fullmatch(details["test"]), mean_and_deviation(details["t/s"])
     if test is None or speed is None:
         raise ParseError(
-            f"llama-bench, line {number}: {found[-1]!r} is no speed, expected '55.73 ± 0.04'."
+            f"llama-bench, line {number}: {details['t/s']!r} is no speed, expected '55.73 ± 0.04'."
         )
     return LlamaBenchRow(
         n_prompt=int(test["prompt"] or 0),
@@ -361,8 +387,8 @@ def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
         n_depth=int(test["depth"] or 0),
         mean=speed[0],
         deviation=speed[1],
-        model=found[0],
-        backend=found[3],
+        model=details.get("model", ""),
+        backend=details.get("backend", ""),
         line=number,
         details=details,
     )

@@ -19,8 +19,9 @@ from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
 from nixwulf.outputs.forms import last_words
-from nixwulf.outputs.runs import plain, read_runs
+from nixwulf.outputs.runs import read_runs
 from nixwulf.outputs.without_result import kind_of
+from nixwulf.outputs.wrapping import decoded, plain
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
 
@@ -153,7 +154,7 @@ def records_of(
     """
     content = _content(path)
     try:
-        text = plain(content.decode("utf-8-sig").replace("\r\n", "\n"))
+        text = plain(decoded(content))
         if digits := _TOO_LONG.search(text):
             line = text.count("\n", 0, digits.start()) + 1
             raise ParseError(f"line {line} has a number of more than 100 digits.")
