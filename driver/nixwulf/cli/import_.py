@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to call the nodes.",
 )
+@click.option("--explain", is_flag=True, help="Show which line gave which number.")
 @click.option("--tool", metavar="NAME", help="The tool, where the content does not show it.")
 @click.option(
     "--out",
@@ -75,6 +76,7 @@ def import_(
     files: tuple[Path, ...],
     platforms: tuple[str, ...],
     tool: str | None,
+    explain: bool,
     quant: str | None,
     out: Path,
     form: str,
@@ -84,7 +86,8 @@ def import_(
 
     What an output states need not be given; what nobody states is absent. All files are
     checked first: nothing is stored unless all of them can be read. Each run of a file comes in, or
-    is named with the line in which it begins.
+    is named with the line in which it begins; each number of a result is in the record, or is named
+    as left out.
 
     A recipe is YAML of sparkrun, of spark-vllm-docker, of vllm-project/recipes, or of a server's
     flags; or a text with commands such as 'llama-server -m ...' or 'vllm serve ...'. Its sweep is
@@ -106,19 +109,18 @@ def import_(
         raise click.UsageError("Missing option '--platform'.")
     from nixwulf.core.registry import choose
     from nixwulf.inventory.fabric_kinds import KINDS
-    from nixwulf.results.importing import UserMetadata, records_of, require_use
+    from nixwulf.results.importing import UserMetadata, reading_of, require_use
 
     if options["fabric_kind"]:
         choose(KINDS, str(options["fabric_kind"]), "kind of fabric", "--fabric-kind")
     metadata = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
     found: dict[str, Record] = {}
-    problems = []
+    problems, readings = [], []
     for path in files:
         try:
-            records = records_of(
-                path, metadata, tool, lambda sentence: click.echo(sentence, err=True)
-            )
-            found |= {record["id"]: record for record in records}
+            reading = reading_of(path, metadata, tool)
+            found |= {record["id"]: record for record in reading.records}
+            readings.append(reading)
         except InputError as error:
             problems.append(error.format_message())
     if problems:
@@ -126,6 +128,8 @@ def import_(
             click.echo(problem, err=True)
         raise SystemExit(EXIT_USAGE)
     require_use(metadata, list(found.values()))
+    for sentence in (one for reading in readings for one in reading.sentences(explain=explain)):
+        click.echo(clean(sentence), err=True)
     if form == "json":
         print_json(list(found.values()))
         return

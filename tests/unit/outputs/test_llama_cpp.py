@@ -8,8 +8,8 @@ import pytest
 
 from nixwulf.outputs import ParseError, all_tools
 from nixwulf.outputs.llama_bench import parse
-from nixwulf.results.importing import UserMetadata, records_of
-from tool_outputs import BATCHED, BENCHY, FIXTURES, MTP, by_name, fixture
+from nixwulf.results.importing import UserMetadata
+from tool_outputs import BATCHED, BENCHY, FIXTURES, MTP, by_name, fixture, records_of
 
 FOLDER = FIXTURES / "llama-bench"
 FORMS = [FOLDER / f"two-depths.{form}" for form in ("md", "csv", "json", "jsonl", "sql")]

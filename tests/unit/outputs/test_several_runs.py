@@ -11,7 +11,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.outputs import ParseError, all_tools
 from nixwulf.outputs.runs import read_runs
 from nixwulf.outputs.wrapping import plain
-from nixwulf.results.importing import UserMetadata, records_of
+from nixwulf.results.importing import UserMetadata
 from tool_outputs import (
     ALL_TO_ALL,
     BATCHED,
@@ -29,6 +29,7 @@ from tool_outputs import (
     VLLM,
     by_name,
     fixture,
+    records_of,
 )
 
 ONE = UserMetadata(("dgx-spark",), nodes=1)
@@ -236,11 +237,12 @@ def test_sglangs_client_is_a_tool_of_its_own_with_the_latency_of_whole_requests(
     assert by_name(record)["decode"]["value"] == 25.0
 
 
-def test_of_vllm_and_sglang_in_one_file_each_is_read_by_its_name(tmp_path):
+def test_of_vllm_and_sglang_in_one_file_both_come_in_or_the_one_that_is_named(tmp_path):
     path = tmp_path / "output.txt"
     path.write_text(SGLANG + fixture("vllm/bench-serve-0.33.0.txt"))
-    with pytest.raises(InputError, match="'sglang-bench' and 'vllm-bench'; import each with --too"):
-        records_of(path, ONE)
+    unread = []
+    both = records_of(path, ONE, None, unread.append)
+    assert ([one["source"]["tool"] for one in both], unread) == (["sglang-bench", "vllm-bench"], [])
     for tool, other in (("sglang-bench", "vLLM"), ("vllm-bench", "sglang")):
         unread = []
         assert len(records_of(path, ONE, tool, unread.append)) == 1
