@@ -39,9 +39,9 @@ class Start:
 class SweepRecipe:
     """A command line in the words of a sweep.
 
-    model: as under `models` of a sweep; draft: so, of a model that drafts. parameters: lists of
-    values by name, without arguments and environment. sweep: keys of the sweep itself. limits:
-    seconds.
+    model: as under `models` of a sweep; draft: so, of a model that drafts. transport: empty where
+    none is asked for. parameters: lists of values by name, without arguments and environment.
+    sweep: keys of the sweep itself. limits: seconds.
     """
 
     name: str
@@ -52,6 +52,7 @@ class SweepRecipe:
     draft: Mapping[str, str]
     nodes: int
     parallelism: str
+    transport: str
     parameters: Mapping[str, list[Value]]
     arguments: str
     environment: Mapping[str, Any]
