@@ -58,8 +58,8 @@ def read(text: str, source: str) -> list[Start]:
         try:
             found = starts("\n".join(one if n in own else "" for n, one in enumerate(lines, 1)))
             problem = None
-            others = [one.strip() for n, one in enumerate(lines, 1) if one.strip() and n not in own]
-            left = tuple(Omission(one, _NOT_RUN) for one in others)
+            rest = [one.strip() for n, one in enumerate(lines, 1) if one.strip() and n not in own]
+            left = tuple(Omission(one, _NOT_RUN) for one in rest)
             found[0] = replace(found[0], left_out=(*left, *found[0].left_out))
         except ShellError as error:
             problem = problem or error
