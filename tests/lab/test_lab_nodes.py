@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+import shlex
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +13,8 @@ import pytest
 from lab_under_test import Running, cluster_of
 
 from nixwulf.inventory.cluster import Shape
+from nixwulf.nodes import counters
+from nixwulf.nodes.ssh import Connection
 from stand_in import put
 
 
@@ -100,6 +105,73 @@ def test_ssh_refuses_a_node_with_another_host_key(running: Running, tmp_path: Pa
 
 def test_folders_given_to_up_come_first_on_the_nodes_path(running: Running) -> None:
     assert running.out("n2", "engine; nproc") == "deployed\ndeployed"
+
+
+def test_a_program_of_a_virtual_environment_below_tmp_finds_what_it_imports(
+    bring_up: Callable[..., Running], tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "V"], check=True)
+    (packages,) = (tmp_path / "V").glob("lib/python*/site-packages")
+    (packages / "its_own.py").write_text("print('imported')\n")
+    # no output: a program of the test's own
+    put(tmp_path / "V" / "bin", "engine", f"#!{tmp_path}/V/bin/python\nimport its_own")
+    running = bring_up(cluster_of(2, plain=Shape()), "venv", path=[tmp_path / "V" / "bin"])
+    try:
+        assert running.out("n1", "engine") == "imported"
+    finally:
+        running.lab.down()
+
+
+_HEAR = """
+import socket, struct
+heard = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+heard.bind(("::", 52413))
+place = socket.if_nametoindex({interface!r})
+group = socket.inet_pton(socket.AF_INET6, "ff12::e0a1:de89") + struct.pack("@I", place)
+heard.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group)
+heard.settimeout(20)
+open("/tmp/listens", "w").close()
+print(heard.recvfrom(100)[1][0].partition("%")[0])
+"""
+_SAY = """
+import socket, time
+said = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+for _ in range(20):
+    said.sendto(b"here", ("ff12::e0a1:de89", 52413, 0, socket.if_nametoindex({interface!r})))
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("fabric", ["plain", "jumbo"])
+def test_programs_meet_by_ipv6_multicast_on_a_fabric_as_exo_does(
+    running: Running, fabric: str
+) -> None:
+    # The group and port of exo b5375f8: rust/networking/src/discovery.rs.
+    ends = [node.fabrics[fabric] for node in running.lab.cluster.nodes]
+    hear = shlex.quote(_HEAR.format(interface=ends[1].interface))
+    say = shlex.quote(_SAY.format(interface=ends[0].interface))
+    argv = [
+        "ssh",
+        "-F",
+        str(running.lab.ssh_config),
+        "n2",
+        f"rm -f /tmp/listens; python3 -c {hear}",
+    ]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as hearing:
+        running.out("n2", "until [ -e /tmp/listens ]; do sleep 0.1; done")
+        running.out("n1", f"python3 -c {say}")
+        heard, _ = hearing.communicate(timeout=30)
+    assert ipaddress.ip_address(heard.strip()) == ipaddress.ip_address(f"fe80::{ends[0].address}")
+
+
+def test_the_counters_of_a_node_know_the_drivers_own_connection(running: Running) -> None:
+    node = Connection(running.lab.cluster.nodes[0], ("-F", str(running.lab.ssh_config)))
+    before = counters.read([node])["n1"]
+    node.script("head -c 3000000 /dev/zero")
+    after = counters.read([node])["n1"]
+    grown = after.interfaces[after.management or ""] - before.interfaces[before.management or ""]
+    assert 3_000_000 < after.own - before.own < 3_400_000
+    assert abs(grown - (after.own - before.own)) < 200_000
 
 
 def test_one_connection_carries_many_sessions_at_once(running: Running) -> None:

@@ -16,7 +16,7 @@ What listens on a fabric for its other nodes. Most of these protocols have no au
 whoever reaches the port uses it. Nodes of the flake open them on their fabrics only, to the
 cluster's own nodes. On others close them to everybody else, on all interfaces: Linux takes packets
 for any of its addresses from any network. Engines' own APIs listen on the head's loopback, but
-exo's (52415), which listens on all its addresses.
+exo's, by which its nodes see each other.
 
 """
 _IMAGES = """# Container images

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nixwulf.cli.options import (
+    CLUSTER,
     NamedGroup,
     json_format,
     machine_progress,
@@ -45,12 +46,18 @@ def engines(ctx: click.Context, form: str) -> None:
 
 
 @engines.command()
-@machines
+@click.argument("engine", required=False)
+@click.option("--cluster", "name", type=CLUSTER, metavar="FILE|NAME", help="The cluster.")
 @only_nodes
 @click.option("--toolbox", metavar="NAME", help="Pull this image instead; sweeps name it so.")
 @click.option("--accept", is_flag=True, help="Hold the toolbox's tag to its digest of today.")
-def install(name: str, chosen: tuple[str, ...], toolbox: str | None, accept: bool) -> None:
+def install(
+    engine: str | None, name: str | None, chosen: tuple[str, ...], toolbox: str | None, accept: bool
+) -> None:
     """Bring llama.cpp to nodes that are not deployed, one build for all of a kind.
+
+    With an ENGINE and no cluster it is made on this machine, for the lab, as its first run there
+    would: llama.cpp, mlx, or vllm, whose build for CPUs is 2.1 GB of wheels held by their hashes.
 
     It is built once on a node of each kind (CPU, GPU, distribution), 10 CPU minutes and more for a
     GPU, from the source that the lab's build has, checked by its sha256. Nodes of the same kind get
@@ -69,10 +76,22 @@ def install(name: str, chosen: tuple[str, ...], toolbox: str | None, accept: boo
     Examples:
       nixwulf engines install --cluster clusters/mine.toml
       nixwulf engines install --cluster mine.toml --toolbox llama-vulkan-radv
+      nixwulf engines install vllm
     """
     from nixwulf.ops.engines.install import install as bring
     from nixwulf.plugins.engines import DEFAULT, find
 
+    if engine and not name:
+        show = machine_progress()
+        made = find(engine, "ENGINE").install_local(lambda step, share: show(engine, step, share))
+        places = ", ".join(map(str, made.programs.values()))
+        click.echo(f"{engine}: {made.version}, {places}")
+        return
+    if not name or engine not in (None, DEFAULT):
+        raise InputError(
+            "Name a cluster with --cluster, to whose nodes llama.cpp is brought, or an engine "
+            "alone for this machine: nixwulf engines install vllm"
+        )
     cluster, nodes = open_nodes(name, chosen)
     if toolbox:
         _pull(toolbox, cluster, nodes, accept=accept)

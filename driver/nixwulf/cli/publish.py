@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath
+from nixwulf.cli.options import FilePath, json_format, print_json
 from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,8 +54,9 @@ _MOST_WORDS = 15
     help="Leave what is of this kind in; repeatable.",
 )
 @click.option("--lab", is_flag=True, help="Publish a run of the lab nevertheless.")
+@json_format("How to show what was taken out and which words are unknown, all of them in JSON.")
 def publish(
-    run: Path, out: Path, others: tuple[str, ...], keep: tuple[str, ...], lab: bool
+    run: Path, out: Path, others: tuple[str, ...], keep: tuple[str, ...], lab: bool, form: str
 ) -> None:
     """Make a folder of results that others may see of RUN, which 'nixwulf bench' wrote.
 
@@ -89,6 +90,11 @@ def publish(
 
     made = without(others)
     unknown = unknown_words((*made.records, {"README.md": made.title}))
+    if form == "json":
+        place = made.write(out)
+        taken = {"clusters": made.clusters, "taken_out": made.found, "unknown": unknown}
+        print_json({"schema_version": "1.0", "folder": str(place), **taken})
+        return
     _show_unknown(run, unknown)
     if unknown and sys.stdin.isatty():
         private = click.prompt("Private are (words; none: Enter)", "", show_default=False, err=True)

@@ -20,6 +20,7 @@ Kind = Literal[
     "deployment",
     "known-bad",
     "models",
+    "node-models",
     "plan",
     "platform",
     "record",

@@ -14,13 +14,16 @@ from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 SOFT_ROCE = "rdma_rxe"
 
 # $SSH_CONNECTION is "client port server port": the third word is the node's own address, whatever
-# name, jump host or network led to it. `ip -o` prints one address a line.
+# name, jump host or network led to it. `ip -o` prints one address a line. The connection itself
+# counts too: what it carried is the driver's, and nothing that an engine sent.
 _SCRIPT = f"""
 export LC_ALL=C
 set -- $SSH_CONNECTION
 echo "management:$3"
+echo "ports:$2 $4"
 if ! [ -e /proc/net/dev ]; then echo "system:$(uname -s)"; {macos.COUNTERS}; exit; fi
 ip -o addr 2>/dev/null
+ss -tinHO "dport = :$2 and sport = :$4" 2>/dev/null
 exec grep -sH '' /proc/net/dev /sys/class/infiniband/*/ports/1/counters/port_xmit_data \
   /sys/class/infiniband/*/ports/1/counters/port_rcv_data \
   /sys/class/infiniband/*/ports/1/hw_counters/* /sys/class/infiniband/*/device/uevent \
@@ -41,6 +44,9 @@ _USB4_SUMMARY = "/sys/kernel/debug/thunderbolt_ibverbs/summary"
 # The largest packet of InfiniBand and RoCE, and the frame of USB4.
 _PACKET_BYTES = 4096
 _USB4_FRAMES = re.compile(r"data_[rt]x_completed: (\d+)")
+# Of a TCP connection, as `ss -i` prints it: https://man7.org/linux/man-pages/man8/ss.8.html
+_CONNECTION = re.compile(r"\bbytes_sent:(\d+).*\bbytes_received:(\d+) segs_out:(\d+) segs_in:(\d+)")
+_HEADERS = 66  # Ethernet's, IPv4's and TCP's with a time stamp
 
 
 @dataclass(frozen=True)
@@ -62,13 +68,16 @@ class Counters:
     """What a node's interfaces have carried, both ways, in bytes, and its RDMA devices.
 
     management: the interface by which ssh reaches the node; None when that cannot be read.
-    counts_rdma: whether the system has counters of RDMA devices at all.
+    counts_rdma: whether the system has counters of RDMA devices at all. own: bytes of the driver's
+    own connection to the node, with their headers, which its interface carried too; 0 where the
+    system does not show them.
     """
 
     interfaces: Mapping[str, int]
     management: str | None
     rdma: Mapping[str, RdmaCounters]
     counts_rdma: bool = True
+    own: int = 0
 
 
 def read(connections: Iterable[Connection]) -> dict[str, Counters]:
@@ -106,11 +115,17 @@ def parse(text: str) -> Counters:
         else:
             files.setdefault(path, []).append(content)
     if files.get("system") == [macos.SYSTEM]:
-        return _of_macos(lines, management)
-    return Counters(interfaces, addresses.get(management), _devices(files))
+        return _of_macos(lines, management, "".join(files.get("ports", [])).split())
+    sent = _CONNECTION.search(text)
+    own = (
+        sum(map(int, sent.groups()[:2])) + _HEADERS * sum(map(int, sent.groups()[2:]))
+        if sent
+        else 0
+    )
+    return Counters(interfaces, addresses.get(management), _devices(files), own=own)
 
 
-def _of_macos(lines: list[str], management: str) -> Counters:
+def _of_macos(lines: list[str], management: str, ports: list[str]) -> Counters:
     """No counter of RDMA over Thunderbolt is known to this project."""
     names = {
         _plain(address): name
@@ -118,7 +133,8 @@ def _of_macos(lines: list[str], management: str) -> Counters:
         for address in port.addresses
     }
     interfaces = {name: sum(both) for name, both in macos.carried(lines).items()}
-    return Counters(interfaces, names.get(management), {}, counts_rdma=False)
+    own = macos.connection(lines, ports)
+    return Counters(interfaces, names.get(management), {}, counts_rdma=False, own=own)
 
 
 def _plain(address: str) -> str:

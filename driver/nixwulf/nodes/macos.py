@@ -36,7 +36,7 @@ _VALUES = (
 # For a shell on a Mac: interfaces with their addresses; and what each has carried.
 _INTERFACES = "ifconfig -a 2>/dev/null"
 FACTS = f"sysctl {' '.join(_VALUES)} 2>/dev/null; vm_stat 2>/dev/null; {_INTERFACES}"
-COUNTERS = f"{_INTERFACES}; netstat -ibn 2>/dev/null"
+COUNTERS = f"{_INTERFACES}; netstat -ibn 2>/dev/null; netstat -anv -p tcp 2>/dev/null"
 
 _VALUE = re.compile(rf"({'|'.join(map(re.escape, _VALUES))}): (.*)")
 _PAGE_SIZE = re.compile(r"Mach Virtual Memory Statistics: \(page size of ([0-9]{1,9}) bytes\)")
@@ -235,3 +235,24 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[str, int, int]]:
         whole = len(numbers) == _COUNTERS and len(words) <= _COUNTERS + 4
         if whole and all(re.fullmatch(r"[0-9]{1,20}", number) for number in numbers):
             yield words[0].rstrip("*"), int(numbers[2]), int(numbers[5])
+
+
+def connection(lines: Sequence[str], ports: Sequence[str]) -> int:
+    """Bytes that one TCP connection carried both ways, of `netstat -anv`.
+
+    Args:
+        ports: of the other end, and of this one.
+
+    Returns:
+        0 where it is not listed, or by a macOS whose netstat does not count them.
+    """
+    counted = any(" rxbytes " in line for line in lines)
+    if not counted or len(ports) != 2:  # noqa: PLR2004
+        return 0
+    there, here = map(re.escape, ports)
+    row = re.compile(
+        rf"tcp\S* +\d+ +\d+ +\S+\.{here} +\S+\.{there} +\w+ +(\d{{1,20}}) +(\d{{1,20}}) "
+    )
+    return sum(
+        int(count) for line in lines if (found := row.match(line)) for count in found.groups()
+    )

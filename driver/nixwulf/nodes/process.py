@@ -66,6 +66,7 @@ class OwnedProcess:
     background: bool
     started: float = field(default_factory=time.monotonic)
     output_at: float = field(default_factory=time.monotonic)
+    no_progress: re.Pattern[bytes] | None = None
     stdout_times: array[float] = field(default_factory=lambda: array("d"), repr=False)
     stderr_times: array[float] = field(default_factory=lambda: array("d"), repr=False)
     ended: float | None = None
@@ -253,7 +254,8 @@ class OwnedProcess:
                         output, held = output[:-_MARK_BYTES], output[-_MARK_BYTES:]
                 if not output:
                     continue
-                self.output_at = time.monotonic()
+                if self.no_progress is None or not self.no_progress.search(output):
+                    self.output_at = time.monotonic()
                 if kept < KEPT_BYTES:
                     kept += len(output)
                     self._write(file, output, times)
@@ -267,7 +269,7 @@ class OwnedProcess:
                 self._write(file, line, times)
 
     def _write(self, file: IO[bytes], output: bytes, times: array[float]) -> None:
-        times.append(self.output_at)
+        times.append(time.monotonic())
         # A full disk must not block the program; writing the record will report it.
         with contextlib.suppress(OSError):
             file.write(output)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from nixwulf.results.record import Record
@@ -80,11 +81,17 @@ def same(
         conditions: those of parameters and conditions that alone have to be equal; None: all.
     """
     columns = tuple(str(row.get(name, "")) for name in COLUMNS if name not in without)
-    documents = (json.loads(row[group]) if row.get(group) else {} for group in GROUPS)
+    documents = (_group(row[group]) if row.get(group) else {} for group in GROUPS)
     found = {key: one for key, one in one_name(*documents).items() if key not in without}
     if conditions is not None:
         found = {key: found[key] for key in conditions if key in found and is_work(key, found[key])}
-    return columns, canonical({key: str(value) for key, value in found.items()})
+    return columns, tuple(sorted((key, str(value)) for key, value in found.items()))
+
+
+@lru_cache(1024)  # a row is held against others by several rules
+def _group(text: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(text)
+    return found
 
 
 def is_work(condition: str, value: object) -> bool:

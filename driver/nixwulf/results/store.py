@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 # Outputs of programs and references of tokens, which may be JSON and are no records.
 _NO_RECORDS = frozenset({"raw", "references"})
+_SHARED = frozenset({dict, list, str})
 _MANY = 500  # records take a second to read
 _MOST_FOLDERS = 20_000  # A disk has more, and takes a minute to look through.
 # What two records of the same numbers may differ in: the driver that wrote them down.
@@ -74,14 +75,13 @@ def read_entries(paths: Paths) -> Iterator[Entry]:
     Raises InputError for a bad record, and for two of one identity and different content.
     """
     known = Identities()
-    texts: dict[str, str] = {}
+    values: dict[Hashable, Any] = {}
     found = record_paths(paths)
     with progress(found, "Reading", len(found), len(found)) as shown:
         for path in shown:
             record = load(path)
             if known.add(path, record):
-                _share(record, texts)
-                yield Entry(path, record)
+                yield Entry(path, _shared(record, values))
     if len(found) >= _MANY:
         gc.freeze()  # to look through 5,000 for garbage, again and again, takes 3 s
 
@@ -94,14 +94,26 @@ def progress(
     return click.progressbar(steps, length, label, hidden, file=sys.stderr)
 
 
-def _share(document: Any, texts: dict[str, str]) -> None:
-    """Keep equal texts once in memory: a third of what records take."""
-    for key, value in document.items() if type(document) is dict else enumerate(document):
-        kind = type(value)  # JSON has no other, and isinstance() takes as long as all else here
-        if kind is str:
-            document[key] = texts.setdefault(value, value)
-        elif kind is dict or kind is list:
-            _share(value, texts)
+def _shared(value: Any, known: dict[Hashable, Any]) -> Any:
+    """JSON with what is equal in several documents once in memory; lists of numbers are not.
+
+    known: what was seen; it holds every value whose id() stands in a key.
+    """
+    kind = type(value)  # JSON has no other, and isinstance() takes as long as all else here
+    if kind is list:
+        if value and type(value[0]) in _SHARED:
+            value[:] = [_shared(inner, known) for inner in value]
+            return known.setdefault((list, *map(id, value)), value)
+        return value
+    if kind is str:
+        return known.setdefault(value, value)
+    if kind is not dict:
+        return value
+    key: list[Hashable] = []
+    for name, inner in value.items():
+        value[name] = one = _shared(inner, known)
+        key += name, (id(one) if type(one) in _SHARED else (type(one), one))
+    return known.setdefault(tuple(key), value)
 
 
 def read_records(paths: Paths) -> Iterator[Record]:

@@ -14,7 +14,6 @@ from nixwulf.core.errors import NixwulfError, one_line
 from nixwulf.core.secrets import cut
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container, link
-from nixwulf.nodes.counters import Counters
 from nixwulf.nodes.facts import busy_cpus, gather
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
@@ -26,7 +25,7 @@ from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
 from nixwulf.sweep import consent, transport
-from nixwulf.sweep.hints import hint_for
+from nixwulf.sweep.hints import hint_for, raised
 from nixwulf.sweep.power.watch import Watch
 from nixwulf.sweep.recording import Findings, bare_record, log_tails, record_of
 from nixwulf.sweep.references import ReferenceFolder
@@ -158,7 +157,10 @@ def _bring(
                 "correct the path in the sweep.",
             )
         run.draft = placed.path
+        run.draft_bytes = placed.bytes or 0
         run.engine_facts["draft"] = placed.path.rpartition("/")[2]
+        if placed.sha256:
+            run.engine_facts["draft_sha256"] = placed.sha256
 
 
 def _look(run: Run, engine: Engine | None, benchmark: Benchmark) -> None:
@@ -242,10 +244,15 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
             reason += deaths
             break
         time.sleep(0.02)
-    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": one_line(reason)}
     # A run that was judged, not broken, has in its logs how its programs took being stopped.
-    logs = log_tails(run).values() if outcome in _BROKEN else ()
-    hint = next(filter(None, map(hint_for, (reason, *logs))), None)
+    broken = outcome in _BROKEN
+    cause = raised(run.owned) if broken else ""
+    if cause and cause.partition(" says ")[2].rstrip(".") not in reason:
+        reason = f"{reason} {cause}"
+    found.failure = {"phase": "link" if phase == "idle" else phase, "reason": one_line(reason)}
+    # Where a program gives its cause, what others print because of it is no hint.
+    texts = [cause] if cause else [reason, *(log_tails(run).values() if broken else ())]
+    hint = next(filter(None, map(hint_for, texts)), None)
     if hint:
         found.failure["hint"] = hint
 
@@ -273,25 +280,21 @@ def _probe(run: Run, found: Findings, moment: str) -> None:
 def _measure(
     engine: Engine | None, benchmark: Benchmark, run: Run, found: Findings, watch: Watch
 ) -> None:
-    before = run.counters()
+    run.prove_from_here()
     with watch.measuring():
         found.metrics = benchmark.measure(run)
-    _check_transport(engine, benchmark, run, found, before)
+    _check_transport(engine, benchmark, run, found)
     _probe(run, found, "rtt_after")
 
 
 def _check_transport(
-    engine: Engine | None,
-    benchmark: Benchmark,
-    run: Run,
-    found: Findings,
-    before: dict[str, Counters],
+    engine: Engine | None, benchmark: Benchmark, run: Run, found: Findings
 ) -> None:
     """Counters of all nodes, then the engine's own output, have to agree with the case."""
     fabric, asked = run.case.fabric, run.case.transport
     if fabric is None or asked is None:
         return
-    after = run.counters()
+    before, after = run.proof_from, run.counters()
     nodes = {
         node.node.name: transport.traffic(
             run.ends(node), before[node.node.name], after[node.node.name]

@@ -239,7 +239,10 @@ def plan_to_resume(
     """
     path = folder / "plan.json"
     if not path.exists():
-        raise InputError(f"{str(folder)!r} is not the folder of a run: it has no plan.json.")
+        raise InputError(
+            f"{str(folder)!r} is not the folder of a run: it has no plan.json; name one that "
+            "'nixwulf bench' printed at its end, or start a run without --resume."
+        )
     kept = load_plan(path)
     if named is not None and named.document()["digest"] != kept.document()["digest"]:
         raise InputError(

@@ -72,11 +72,13 @@ def parse_sweep(document: Any, source: str) -> Sweep:
         name: parse_model(name, values, f"{source}: models.{name}")
         for name, values in document.get("models", {}).items()
     }
+    parsers = {speculation.DRAFT: speculation.as_text}
     blocks = tuple(
-        passthrough.as_texts(block, source)
+        passthrough.as_texts(block, source, parsers)
         for block in (document["matrix"], *document.get("include", ()))
     )
-    exclude = tuple(passthrough.as_texts(point, source) for point in document.get("exclude", ()))
+    points = document.get("exclude", ())
+    exclude = tuple(passthrough.as_texts(point, source, parsers) for point in points)
     for block in (*blocks, *exclude):
         used = block.get("model", [])
         for name in [used] if isinstance(used, str) else used:

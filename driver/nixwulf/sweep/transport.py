@@ -24,8 +24,9 @@ class Traffic:
     """Bytes that crossed a node while measuring; none is what could not be read.
 
     interface_bytes and rdma: sums over the node's interfaces and devices on the fabric.
-    busiest: where the node's system has no counters of RDMA devices, as macOS, the interface that
-    carried most, and its bytes; None where it has.
+    management_bytes: without those of the driver's own connection. elsewhere: the interface that
+    carried most of those that are neither, and its bytes. busiest: where the node's system has no
+    counters of RDMA devices, as macOS, that of all interfaces; None where it has.
     """
 
     interfaces: tuple[str, ...]
@@ -34,6 +35,7 @@ class Traffic:
     management_bytes: int | None
     devices: tuple[str, ...] = ()
     rdma: RdmaCounters | None = None
+    elsewhere: tuple[str, int] = ("", 0)
     busiest: tuple[str, int] | None = None
 
     @property
@@ -81,27 +83,28 @@ def traffic(ends: Sequence[Attachment], before: Counters, after: Counters) -> Tr
         ends: the node's ports on the fabric.
         before: the node's counters at the first reading.
     """
-    interfaces, management = tuple(end.interface for end in ends), after.management
+    interfaces, management = tuple(end.interface for end in ends), after.management or ""
     devices = tuple(name for end in ends for name in end.rdma_devices)
-    moved = (_grown(before.interfaces.get(n), after.interfaces.get(n)) for n in interfaces)
+    both = sorted(before.interfaces.keys() & after.interfaces.keys())
+    grown = {name: max(0, after.interfaces[name] - before.interfaces[name]) for name in both}
+    if management in grown:
+        grown[management] = max(0, grown[management] - max(0, after.own - before.own))
+    others = {name: count for name, count in grown.items() if name not in (*interfaces, management)}
     return Traffic(
         interfaces,
-        sum(filter(None, moved)),
-        management,
-        _grown(before.interfaces.get(management or ""), after.interfaces.get(management or "")),
+        sum(grown.get(name, 0) for name in interfaces),
+        after.management,
+        grown.get(management),
         devices,
         _sum([_rdma(before.rdma.get(name), after.rdma.get(name)) for name in devices]),
-        None if after.counts_rdma else _busiest(before.interfaces, after.interfaces),
+        _busiest(others),
+        None if after.counts_rdma else _busiest(grown),
     )
 
 
-def _busiest(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, int]:
-    grown = {name: after[name] - before[name] for name in before.keys() & after.keys()}
-    return max(
-        ((name, count) for name, count in sorted(grown.items()) if not name.startswith("lo")),
-        key=lambda pair: pair[1],
-        default=("", 0),
-    )
+def _busiest(grown: Mapping[str, int]) -> tuple[str, int]:
+    far = (pair for pair in grown.items() if not pair[0].startswith("lo"))
+    return max(far, key=lambda pair: pair[1], default=("", 0))
 
 
 def _grown(before: int | None, after: int | None) -> int | None:
@@ -153,6 +156,7 @@ def problem(
         else:
             found = judge(fabric, name, moved, least)
         found = found or _management_problem(transport, name, moved)
+        found = found or _elsewhere_problem(fabric, transport, name, moved)
         if found:
             return found
     return None
@@ -247,6 +251,19 @@ def _management_problem(transport: str, name: str, moved: Traffic) -> str | None
         f"The management interface {moved.management!r} of node {name!r} carried "
         f"{moved.management_bytes} bytes while measuring, and the fabric "
         f"{moved.carried(transport)}: the bulk crossed the wrong network."
+    )
+
+
+def _elsewhere_problem(fabric: str, transport: str, name: str, moved: Traffic) -> str | None:
+    """Bulk on a network that was not asked for; a VLAN or a bond is counted by its device again."""
+    interface, count = moved.elsewhere
+    carried = moved.carried(transport)
+    if count <= carried + max(CHATTER_BYTES, carried):
+        return None
+    return (
+        f"The interface {interface!r} of node {name!r}, which is not on the fabric {fabric!r}, "
+        f"carried {count} bytes while measuring, and the fabric {carried}: the bulk crossed "
+        "another network."
     )
 
 

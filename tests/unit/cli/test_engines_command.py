@@ -42,7 +42,7 @@ def test_an_engine_that_is_found_is_shown_with_its_places_and_version(empty):
 
 def test_an_engine_that_the_driver_cannot_build_promises_nothing(empty):
     # no output: what the driver itself prints
-    assert "vllm: not found\n" in CliRunner().invoke(engines).output
+    assert "sglang: not found\n" in CliRunner().invoke(engines).output
 
 
 def test_the_json_has_every_program_of_every_engine_found_or_not(empty):

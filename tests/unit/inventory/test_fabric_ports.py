@@ -12,7 +12,6 @@ from nixwulf.plugins.engines import all_engines
 # no output: names of engines
 APIS = {
     "distributed-llama": {9990},
-    "exo": {52415},
     "mesh-llm": {9337, 3131},
     "mlx": {50054},
     "vllm": {8000},

@@ -273,3 +273,32 @@ bridge100: flags=8a63<UP,BROADCAST,SMART,RUNNING,ALLMULTI,SIMPLEX,MULTICAST> mtu
 @given(st.text(), st.text(), st.text(), st.text())
 def test_no_output_of_a_mac_breaks_the_reader_of_its_interfaces(ifconfig, listed, cables, rdma):
     macos.interfaces(ifconfig + IFCONFIG, HARDWARE_PORTS + listed, cables, RDMA_PORTS + rdma)
+
+
+# hand-made: no Mac is at hand (form: netstat -anv -p tcp of macOS 15, columns by netstat(1),
+# https://github.com/apple-oss-distributions/network_cmds/blob/main/netstat.tproj/inet.c)
+CONNECTIONS = """\
+Active Internet connections (including servers)
+Proto Recv-Q Send-Q  Local Address          Foreign Address        (state)      rxbytes      txbytes  rhiwat  shiwat    process:pid    state
+tcp4       0      0  192.168.1.51.22        192.168.1.9.50000      ESTABLISHED     7000      1300000  131072  131072    sshd:4001   00102
+tcp4       0      0  192.168.1.51.22        192.168.1.9.50001      ESTABLISHED        5            6  131072  131072    sshd:4002   00102
+tcp4       0      0  *.22                   *.*                    LISTEN             0            0  131072  131072    launchd:1   00180
+"""  # noqa: E501 - as wide as netstat makes it
+
+
+def test_the_drivers_own_connection_is_known_by_its_two_ports():
+    lines = CONNECTIONS.splitlines()
+    assert macos.connection(lines, ["50000", "22"]) == 1_307_000
+    assert macos.connection(lines, ["50002", "22"]) == 0
+    assert macos.connection(lines, []) == 0
+
+
+def test_a_netstat_that_counts_no_bytes_gives_none_and_not_the_sizes_of_buffers():
+    older = [line.replace("rxbytes", "rhiwat") for line in CONNECTIONS.splitlines()]
+    assert macos.connection(older, ["50000", "22"]) == 0
+
+
+def test_what_the_driver_fetched_is_no_bulk_that_speaks_against_rdma(tmp_path):
+    # no output: the frame that our own script prints
+    text = f"management:192.168.1.51\nports:50000 22\nsystem:Darwin\n{IFCONFIG}{CONNECTIONS}"
+    assert counters.parse(text).own == 1_307_000

@@ -224,15 +224,63 @@ def test_a_counter_that_was_reset_has_carried_nothing():
     assert nodes["n1"] == Traffic(("eth1",), 0, "eth0", 0)
 
 
+def test_the_drivers_own_connection_is_counted_with_its_headers():
+    # Six packets: two sent, four received.
+    assert counters.parse(ANSWER + fixture("linux/ss.txt")).own == 5000 + 1000 + 6 * 66
+    assert counters.parse(ANSWER).own == 0
+
+
+def test_what_the_driver_itself_sent_and_fetched_is_no_bulk_of_the_run():
+    before, after = (
+        Counters({"eth1": 0, "eth0": 0}, "eth0", {}),
+        Counters({"eth1": MB, "eth0": 9 * MB}, "eth0", {}, own=8 * MB),
+    )
+    nodes = moved(DATA, before, after)
+    assert nodes["n1"].management_bytes == MB
+    assert transport.problem("lan", "tcp", nodes, 10_000) is None
+    one = Attachment("eth0", "192.168.1.5")
+    assert moved(one, before, after)["n1"].interface_bytes == MB, "nor any of its fabric"
+
+
+def elsewhere(fabric_bytes, other_bytes, **options):
+    before, after = (
+        Counters(
+            {"eth1": data, "eth2": other, "eth0": 0, "lo": 90 * MB * data}, "eth0", {}, **options
+        )
+        for data, other in ((0, 0), (fabric_bytes, other_bytes))
+    )
+    return moved(DATA, before, after)
+
+
+def test_bulk_on_a_fabric_that_was_not_asked_for_is_refused_though_the_fabric_moved():
+    # As exo's ring in the lab: gossip crossed the fabric, the tensors another one.
+    assert transport.problem("lan", "tcp", elsewhere(1_095_809, 5 * MB), 10_000) == (
+        "The interface 'eth2' of node 'n1', which is not on the fabric 'lan', carried 5000000 "
+        "bytes while measuring, and the fabric 1095809: the bulk crossed another network."
+    )
+    rdma_too = transport.problem("lan", "rdma", rdma("mlx5_core", 20_000, 20 * MB), 10_000)
+    assert rdma_too is None
+
+
+@pytest.mark.parametrize(
+    ("fabric_bytes", "other_bytes"),
+    [(20 * MB, 21 * MB), (20 * MB, 40 * MB), (20_000, MB), (200 * MB, 150 * MB)],
+    ids=["the device below a VLAN", "with ssh on another VLAN", "chatter", "less than the fabric"],
+)
+def test_an_interface_that_counts_the_fabric_again_or_little_else_is_no_other_network(
+    fabric_bytes, other_bytes
+):
+    assert transport.problem("lan", "tcp", elsewhere(fabric_bytes, other_bytes), 10_000) is None
+
+
 KNOWN = "the engine says so"
 
 
-def on_macs(carried):
+def on_macs(carried, own=0):
     """Two Macs: en3 is the fabric, en0 management, en4 another cable; RDMA is not counted."""
-    before, after = (
-        Counters({"en3": 0, "en0": 0, "en4": 0, "lo0": 0} | moved, "en0", {}, counts_rdma=False)
-        for moved in ({}, carried)
-    )
+    none = {"en3": 0, "en0": 0, "en4": 0, "lo0": 0}
+    before = Counters(none, "en0", {}, counts_rdma=False)
+    after = Counters(none | carried, "en0", {}, counts_rdma=False, own=own)
     at = Attachment("en3", "10.50.12.1", ("rdma_en3",))
     return {name: transport.traffic([at], before, after) for name in ("mac-a", "mac-b")}
 
@@ -276,6 +324,12 @@ def test_bulk_on_any_interface_of_a_mac_speaks_against_rdma(interface):
         f"The interface '{interface}' of node 'mac-a' carried 2000000 bytes while measuring, and "
         "RDMA passes none: the bulk crossed tcp."
     )
+
+
+def test_a_stream_of_tokens_to_the_driver_does_not_speak_against_rdma():
+    nodes = on_macs({"en0": 3 * MB}, own=3 * MB - 40_000)
+    assert transport.problem("cable", "rdma", nodes, 10_000, KNOWN) is None
+    assert transport.problem("cable", "rdma", on_macs({"en0": 3 * MB}), 10_000, KNOWN)
 
 
 def test_only_what_shows_rdma_by_itself_may_do_without_counters():

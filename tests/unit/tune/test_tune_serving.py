@@ -222,7 +222,7 @@ def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
     way, servers = lines(run)
 
     assert [node for node, _ in servers] == ["mac-b", "mac-a"]
-    assert meets.format("--no-api") in servers[0][1]
+    assert meets.format("").replace("exo  --", "exo --") in servers[0][1]
     assert meets.format("--force-master") in servers[1][1]
     place, ask = map(shlex.split, way.then)
     assert place[1] == "http://127.0.0.1:52415/place_instance"

@@ -262,7 +262,9 @@ def up(cluster: Cluster, *, name: str, path: Sequence[Path] = (), lifeline: bool
     namespaces = _namespace_command()
     sshd = find_sshd()
     path = [folder.resolve() for folder in path]
-    shown = [*path, sshd.parent, cache_dir(), NIXOS_WRAPPERS]
+    # A program of Python's virtual environment needs all of that.
+    environments = [one.parent for one in path if (one.parent / "pyvenv.cfg").is_file()]
+    shown = [*environments, *path, sshd.parent, cache_dir(), NIXOS_WRAPPERS]
     state = state_of(name)
     definition = Definition(
         name=name,

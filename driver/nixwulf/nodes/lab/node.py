@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.inventory.attachments import Attachment
 from nixwulf.nodes.lab.links import node_links, run, run_batch
 from nixwulf.nodes.lab.ssh_files import NODE_FOLDER
 from nixwulf.nodes.lab.state import Definition, StateFolder
@@ -136,7 +137,7 @@ def _enter_namespaces(
     # A PID namespace begins with the next child; this process only makes it and ends.
     try:
         unshare(Namespace.NET | Namespace.UTS | Namespace.IPC | Namespace.MOUNT | Namespace.PID)
-        # Nodes speak IPv4 on the fabrics; IPv6's router and neighbour messages would be noise.
+        # But for what `_give_ipv6` gives: IPv6's router and neighbour messages would be noise.
         _sysctl("net/ipv6/conf/default/disable_ipv6", "1")
         child = os.fork()
         if child == 0:
@@ -177,6 +178,8 @@ def _set_up(state: StateFolder, definition: Definition, number: int) -> None:
         _sysctl("net/ipv4/ip_unprivileged_port_start", "0")
         _sysctl("net/ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")
     run_batch("ip", node_links(definition.cluster, definition.subnet, number))
+    for end in definition.cluster.nodes[number - 1].all_ends:
+        _give_ipv6(end)
 
 
 def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> None:
@@ -212,6 +215,19 @@ def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> N
 
 def _is_covered(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in PRIVATE_FOLDERS)
+
+
+def _give_ipv6(end: Attachment) -> None:
+    """A link-local address that ends with the IPv4 one, as on the flake's nodes: exo meets by it.
+
+    Nothing is asked of routers or neighbours for it: that would be noise.
+    """
+    conf = f"net/ipv6/conf/{end.interface}"
+    for key, value in (("addr_gen_mode", "1"), ("accept_ra", "0"), ("dad_transmits", "0")):
+        _sysctl(f"{conf}/{key}", value)
+    _sysctl(f"{conf}/disable_ipv6", "0")
+    if Path("/proc/sys", conf).exists():
+        run([["ip", "addr", "add", f"fe80::{end.address}/64", "dev", end.interface]])
 
 
 def _sysctl(name: str, value: str) -> None:

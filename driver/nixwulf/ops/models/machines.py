@@ -11,9 +11,10 @@ from typing import Any
 
 from nixwulf.core import names
 from nixwulf.core.bounded import check_numbers
-from nixwulf.core.errors import NixwulfError
-from nixwulf.core.files import cache_dir
+from nixwulf.core.errors import InputError, NixwulfError, quoted
+from nixwulf.core.files import cache_dir, parse_json
 from nixwulf.core.names import Refusal
+from nixwulf.core.schema import problems
 from nixwulf.nodes.ssh import Connection, Unreachable
 from nixwulf.nodes.transfer import run_long
 from nixwulf.ops.models import peer, store
@@ -38,6 +39,7 @@ exec({last[1]!r})
 STORE = _program(names, store)
 PEER = _program(names, store, peer)
 _NOT_FOUND = 127
+_LOOK = "'nixwulf nodes exec --node {} -- python3 -V'"
 _HOURS_S = 24 * 3600.0
 _LIMITS_S = {"list": 120.0, "remove": 120.0}  # what reads no whole model
 Observer = Callable[[int, int], None]
@@ -60,7 +62,7 @@ def here(command: Callable[..., Document], *arguments: str) -> Document:
 def on_node(node: Connection, command: str, **values: Any) -> Document:
     """Run a command of store.py on a node; raises NixwulfError."""
     argv = [*PYTHON, STORE, command, json.dumps(values)]
-    return _answer(node, node.run(argv, timeout_s=_LIMITS_S.get(command, _HOURS_S)))
+    return _answer(node, command, node.run(argv, timeout_s=_LIMITS_S.get(command, _HOURS_S)))
 
 
 def index_on(
@@ -81,14 +83,20 @@ def index_on(
             observer(int(words[0]), int(words[1]))
 
     argv = [*PYTHON, STORE, "index", json.dumps({"folder": folder, "name": name})]
-    return _answer(node, run_long(node, argv, look))
+    return _answer(node, "index", run_long(node, argv, look))
 
 
-def _answer(node: Connection, done: subprocess.CompletedProcess[str]) -> Document:
+def _answer(node: Connection, command: str, done: subprocess.CompletedProcess[str]) -> Document:
+    name = node.node.name
     try:
-        found: Document = json.loads(check_numbers(node.node.name, done.stdout))
-    except ValueError:
+        found: Document = parse_json(check_numbers(name, done.stdout), f"node {name!r}")
+    except InputError:
         raise NixwulfError(no_python(node, done.returncode, done.stderr)) from None
+    if problems({command: found}, "node-models"):
+        raise NixwulfError(
+            f"Node {name!r} answers {quoted(done.stdout)} of its models, which nixwulf's program "
+            f"does not print; look at what {_LOOK.format(name)} says."
+        )
     if "error" in found:
         raise NixwulfError(f"On node {node.node.name!r} {found['error']}.")
     return found
@@ -119,5 +127,8 @@ def no_python(node: Connection, returncode: int | None, words: str) -> str:
             f"Node {node.node.name!r} has no python3 on PATH, which copies and hashes models; "
             "deploy the node or install it (macOS: 'xcode-select --install')."
         )
-    last = (words.strip().splitlines() or ["silence"])[-1]
-    return f"python3 on node {node.node.name!r} ended with {returncode}: {last}"
+    name, last = node.node.name, (words.strip().splitlines() or ["no words of why"])[-1]
+    return (
+        f"python3 on node {name!r} ended with {returncode} and no answer: {last}; look at what "
+        f"{_LOOK.format(name)} says."
+    )

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.openai import Declined, Endpoint
 from nixwulf.plugins.runtime.run import Run
 
 
 @contextmanager
 def endpoint(
-    run: Run, program: str, port: int, launch: Callable[[str], OwnedProcess], version: str
+    run: Run, program: str, port: int, launch: Callable[[str], OwnedProcess], *version: str
 ) -> Iterator[Endpoint]:
     """The server of a case, which is launched where none goes on, and ends those of other cases.
 
     Args:
         run: of the case; its engine's facts get the version.
         launch: starts the ranks under a name, and gives the process that serves.
+        version: paths, of which the first that is there tells the version.
     """
     name = name_of(run, program)
     server = _running(run, name)
@@ -34,9 +35,18 @@ def endpoint(
                 process.stop()
         found = Endpoint(run, local, run.model, launch(name))
         found.wait_until_healthy()
-        answer = found.get(version)
-        run.engine_facts["version"] = str(answer["version"]) if "version" in answer else ""
+        run.engine_facts["version"] = _version(found, version)
         yield found
+
+
+def _version(server: Endpoint, paths: Sequence[str]) -> str:
+    for path in paths:
+        try:
+            return str(server.get(path).get("version", ""))
+        except Declined:
+            if path == paths[-1]:
+                raise
+    return ""
 
 
 def name_of(run: Run, program: str) -> str:

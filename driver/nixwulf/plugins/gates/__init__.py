@@ -53,6 +53,7 @@ class GateContext:
 
     case, engine, benchmark and model are None where no case is about to run. answers: by gate and
     node, what the gate's command printed; asked: the driver's time before and after that.
+    draft_bytes: of the files of a model that drafts.
     """
 
     nodes: tuple[Node, ...]
@@ -63,6 +64,7 @@ class GateContext:
     engine: Engine | None = None
     benchmark: Benchmark | None = None
     model: PlacedModel | None = None
+    draft_bytes: int = 0
     answers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     asked: tuple[float, float] = (0.0, 0.0)
 
@@ -188,6 +190,7 @@ def context_of_run(run: Run, model: PlacedModel | None) -> GateContext:
         engine=engines.find(case.engine) if case.engine else None,
         benchmark=benchmarks.find(case.benchmark),
         model=model,
+        draft_bytes=run.draft_bytes,
     )
 
 

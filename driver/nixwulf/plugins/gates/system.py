@@ -165,7 +165,9 @@ def _concerns_memory(context: GateContext, node: Node) -> bool:
 def _judge_memory(context: GateContext, node: Node) -> Iterator[Verdict]:
     if context.case and context.model and context.model.sizes:
         sizes = context.model.sizes
-        problem = memory.problem(sizes, context.case, context.nodes, context.facts)
+        everywhere = context.engine is not None and context.engine.model_on_every_node
+        draft = (context.draft_bytes, everywhere)
+        problem = memory.problem(sizes, context.case, context.nodes, context.facts, draft)
         if problem:
             yield refused(problem)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -269,13 +269,19 @@ def fewest_nodes(run: Run, sizes: Sizes | None) -> int | None:
 
 
 def problem(
-    sizes: Sizes, case: Case, nodes: Sequence[Node], facts: Mapping[str, Facts]
+    sizes: Sizes,
+    case: Case,
+    nodes: Sequence[Node],
+    facts: Mapping[str, Facts],
+    draft: tuple[int, bool] = (0, False),
 ) -> str | None:
     """By how much the model does not fit, in one sentence that names the worst node.
 
     Args:
         sizes: bytes of the model's parts.
         facts: by node.
+        draft: bytes of a model that drafts for it, and whether it is split over all nodes of a
+            server; else it is on the head.
 
     Returns:
         None where it fits, or where a node's capacity is not known.
@@ -288,7 +294,12 @@ def problem(
     demand, split = TokenDemand.of(each.parameters), each.parallelism or ""
     servers = groups_of(nodes, servers_of(case.document()))
     groups = [weights(sizes, each, group, facts) for group in servers]
-    plan = [need for group in groups for need in needs(sizes, demand, split, group)]
+    shares = each.nodes if draft[1] else 1
+    plan = [
+        replace(need, weights=need.weights + (draft[0] // shares if draft[1] or not at else 0))
+        for group in groups
+        for at, need in enumerate(needs(sizes, demand, split, group))
+    ]
     short, name, need, free = max(
         (need.total - free, name, need, free)
         for name, need, free in zip(names, plan, has, strict=True)

@@ -53,9 +53,14 @@ def demand(case: Case) -> Demand:
 
 def context(parameters: Mapping[str, Any]) -> int:
     """Tokens that a server keeps of one request, or of one session when its last turn has ended."""
+    return longest_request(parameters) + _MARGIN * int(parameters.get("turns", 1))
+
+
+def longest_request(parameters: Mapping[str, Any]) -> int:
+    """Tokens of the longest request of a case with its answer, nothing that a server adds."""
     once = sum(parameters.get(key, 0) for key in ("n_prompt", "depth", "system"))
     turns = parameters.get("turns", 1)
-    each = parameters.get("message", 0) + parameters.get("n_gen", 0) + _MARGIN
+    each = parameters.get("message", 0) + parameters.get("n_gen", 0)
     tools = parameters.get("insertion", 0) * (turns // parameters.get("every", 1))
     return int(once + turns * each + tools)
 
@@ -166,13 +171,14 @@ class Endpoint:
             with contextlib.suppress(web.NoAnswer):
                 answer = web.fetch(self.async_client(), "GET", path, seconds, 0, head=True)
                 if answer.ok:
-                    return
+                    break
                 if answer.status == hopeless:
                     words = self.server.last_line() if self.server else "it answers so"
                     raise RunFailure("failed", f"{self._program!r} does not work: {words}")
             self.require_running()
             clocks.check()
             time.sleep(0.05)
+        self.run.prove_from_here()
 
     def require_running(self) -> None:
         """Raise RunFailure when the server, or what serves it on the other nodes, has ended."""

@@ -6,10 +6,11 @@ shell, `environment` a mapping of variables, kept as the text NAME=VALUE ... in 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
@@ -174,6 +175,11 @@ def active(parameters: Mapping[str, Any]) -> list[str]:
             found += [f"{flag} {effect}"] if _flag(word) else []
         elif _LEADS.search(word):
             found.append(f"{flag} names a file, an address or a module: {quoted(word)}")
+    draft = str(parameters.get("draft", ""))
+    if draft.startswith("{"):
+        rest = {key: one for key, one in json.loads(draft).items() if key != "model"}
+        if _LEADS.search(json.dumps(rest)):
+            found.append(f"draft names a file, an address or a module: {quoted(json.dumps(rest))}")
     for name, value in given_variables(parameters).items():
         if value is None:
             found.append(f"{name}: null takes your variable of that name")
@@ -206,14 +212,16 @@ def _written_secret(words: list[str]) -> str:
     return ""
 
 
-def as_texts(block: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """A block or a point of a sweep whose environments are texts.
+def as_texts(
+    block: Mapping[str, Any], source: str, more: Mapping[str, Callable[[Any, str], Any]]
+) -> dict[str, Any]:
+    """A block or a point of a sweep whose environments, and what `more` parses, are texts.
 
     Raises:
         InputError: arguments are no words, or an environment is none.
     """
     given = dict(block.get("parameters", {}))
-    for key, parse in ((ARGUMENTS, _joined), (ENVIRONMENT, environment_text)):
+    for key, parse in {ARGUMENTS: _joined, ENVIRONMENT: environment_text, **more}.items():
         if key in given:
             several = isinstance(given[key], list)
             texts = [parse(value, source) for value in (given[key] if several else [given[key]])]

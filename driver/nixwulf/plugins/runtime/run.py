@@ -72,8 +72,9 @@ class Run:
     that drafts tokens for it, sizes those of its header.
     engine_facts and warnings go into the record; engine_found is what an engine found out or made
     up for the run, by kind and name. waived are names of gates that may refuse; power is what the
-    session knows of that of its nodes. bring_model brings another model of the sweep by its name,
-    by '' the first; without a sweep there is none. toolboxes are the case's, empty without one.
+    session knows of that of its nodes. proof_from are counters as of `prove_from_here`. bring_model
+    brings another model of the sweep by its name, by '' the first; without a sweep there is none.
+    toolboxes are the case's, empty without one.
     """
 
     name: str
@@ -94,8 +95,10 @@ class Run:
     power: PowerSession = field(default_factory=PowerSession)
     tokenizer: str = ""
     draft: str = ""
+    draft_bytes: int = 0
     bring_model: Callable[[str], PlacedModel] = dict[str, PlacedModel]().__getitem__
     sizes: Sizes | None = None
+    proof_from: dict[str, Counters] = field(default_factory=dict)
     scratch: str = field(default_factory=lambda: f"/tmp/nixwulf-{secrets.token_hex(8)}")  # noqa: S108 - nobody can know it
     _with_scratch: set[str] = field(default_factory=set)
 
@@ -349,6 +352,10 @@ class Run:
             carried += sum(counted.interfaces.get(end.interface, 0) for end in ends)
             carried += sum(device.carried for device in devices if device)
         return (Sign(carried, PROGRESS_BYTES, "the fabric carried {:,.0f} bytes"),)
+
+    def prove_from_here(self) -> None:
+        """The proof of transport begins anew: what placed or loaded a model is no part of it."""
+        self.proof_from.update(self.counters())
 
     def counters(self) -> dict[str, Counters]:
         """The counters of every node; empty on one node, whose run crosses no network."""

@@ -6,15 +6,19 @@ as fast as tokens are accepted, which depends on the text.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nixwulf.core import web
+from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
+from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.openai_stream import require_counts
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -24,16 +28,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DRAFT, DRAFT_TOKENS = "draft", "draft_tokens"
-NONE, NGRAM, MTP, MODEL = "none", "ngram", "mtp", "model"
-"""Kinds of drafts: of nothing, of the text so far, of layers of the model itself, of a model."""
-KINDS = (NGRAM, MTP, MODEL)
+NONE, NGRAM, MTP, MODEL, METHOD = "none", "ngram", "mtp", "model", "method"
+"""Kinds of drafts: of nothing, of the text so far, of layers of the model itself, of a model, and
+of whatever method the engine has by a word of its own."""
+KINDS = (NGRAM, MTP, MODEL, METHOD)
+_TOKENS = "num_speculative_tokens"
+# The flags of vLLM by which somebody may have given it a draft by hand.
+_BY_HAND = ("--speculative-config", "-sc")
 PARAMETERS = {
     DRAFT: Parameter(
         default=NONE,
         help=(
             "what drafts tokens that the model then checks in one step: ngram (the text so far), "
-            "mtp (layers of the model for several tokens), or another model by its name in the "
-            "sweep's models or its path on the nodes"
+            "mtp (layers of the model for several tokens), another model by its name in the "
+            "sweep's models or its path on the nodes; or {method, model, tokens, ...}: the "
+            "engine's own word, such as eagle3, dflash or suffix, and any further key of its own"
         ),
         omitted=True,
     ),
@@ -56,10 +65,109 @@ _COUNTER = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Draft:
+    """What drafts in a case.
+
+    kind: of the above. method: the engine's own word for it; empty: it is known by the kind, or by
+    the model's files. model: a name among the sweep's models, or a path. tokens: for a step; 0:
+    the engine's own. more: further keys for the engine. by_hand: it stands in the arguments.
+    """
+
+    kind: str
+    method: str = ""
+    model: str = ""
+    tokens: int = 0
+    more: Mapping[str, Any] = field(default_factory=dict)
+    by_hand: bool = False
+
+    @property
+    def own(self) -> bool:
+        """Whether it is written in the engine's own words, which are passed on as they are."""
+        return bool(self.method or self.more)
+
+
+def of(parameters: Mapping[str, Any]) -> Draft:
+    """The draft of a case."""
+    given = str(parameters.get(DRAFT, NONE))
+    tokens = int(parameters.get(DRAFT_TOKENS, 0))
+    if given == NONE:
+        return _by_hand(passthrough.arguments(parameters)) or Draft(NONE, tokens=tokens)
+    if given.startswith("{"):
+        return _read(json.loads(given))
+    kind = given if given in (NGRAM, MTP) else MODEL
+    return Draft(kind, model=given if kind == MODEL else "", tokens=tokens)
+
+
+def as_text(value: Any, source: str) -> Any:
+    """A draft {method, model, tokens, ...} as the text that a case has; a word as it is.
+
+    Raises:
+        InputError: it has neither method nor model, or a number of tokens that is none.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    tokens = value.get("tokens", 1)
+    words = [value.get(key, "-") for key in ("method", "model")]
+    if not value.keys() & {"method", "model"} or not all(w and isinstance(w, str) for w in words):
+        raise InputError(
+            f"{source}: the draft {dict(value)} has no method and no model, both texts; write "
+            "draft: {method: eagle3, model: NAME, tokens: 5}, or one of the two."
+        )
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
+        raise InputError(
+            f"{source}: the draft's tokens are {tokens!r}, expected int of at least 1."
+        )
+    return json.dumps(value, sort_keys=True)
+
+
+def _read(document: Mapping[str, Any], *, by_hand: bool = False) -> Draft:
+    """A draft {method, model, tokens, ...}."""
+    rest = dict(document)
+    method, model = str(rest.pop("method", "")), str(rest.pop("model", ""))
+    tokens = int(rest.pop("tokens", 0))
+    kind = MODEL if model else method if method in (NGRAM, MTP) else METHOD
+    return Draft(kind, "" if method == kind else method, model, tokens, rest, by_hand)
+
+
+def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Arguments without those that give vLLM a draft by hand, and those: JSON, or key by key."""
+    rest: list[str] = []
+    own: list[str] = []
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag.partition(".")[0] in _BY_HAND:
+            own += [flag, *([value] if equals else [])]
+        else:
+            (own if len(own) % 2 else rest).append(word)
+    return rest, own
+
+
+def _by_hand(words: Sequence[str]) -> Draft | None:
+    """The draft that arguments give, whose model is vLLM's to find; None without one."""
+    _, own = _apart(words)
+    if not own:
+        return None
+    try:
+        document = dict(json.loads(own[1]))
+        tokens = {"tokens": document.pop(_TOKENS)} if _TOKENS in document else {}
+        return replace(_read({**document, **tokens}, by_hand=True), model="")
+    except (ValueError, TypeError, IndexError, RecursionError):
+        return Draft(METHOD, by_hand=True)  # key by key, or vLLM says what is wrong with it
+
+
+def flags(prefix: str, values: Mapping[str, Any]) -> list[str]:
+    """Keys as flags that all begin alike, so that none is another kind of flag; True is alone."""
+    words = []
+    for key, value in values.items():
+        text = [] if value is True else [value if isinstance(value, str) else json.dumps(value)]
+        words += [f"{prefix}{key.replace('_', '-')}", *text]
+    return words
+
+
 def kind(parameters: Mapping[str, Any]) -> str:
     """Which kind of draft a case has."""
-    given = str(parameters.get(DRAFT, NONE))
-    return given if given in (NONE, NGRAM, MTP) else MODEL
+    return of(parameters).kind
 
 
 def speculates(parameters: Mapping[str, Any]) -> bool:
@@ -69,12 +177,13 @@ def speculates(parameters: Mapping[str, Any]) -> bool:
 
 def draft_model(parameters: Mapping[str, Any]) -> str | None:
     """The name or path of a case's draft model, or None."""
-    return str(parameters[DRAFT]) if kind(parameters) == MODEL else None
+    return of(parameters).model or None
 
 
 def tokens(parameters: Mapping[str, Any]) -> int:
-    """Tokens that are drafted for a step, of an engine that has no number of its own."""
-    return int(parameters.get(DRAFT_TOKENS, 0)) or USUAL_TOKENS
+    """Tokens that are drafted for a step; 0: the engine's own, as of a draft in its own words."""
+    draft = of(parameters)
+    return draft.tokens or (0 if draft.own or draft.by_hand else USUAL_TOKENS)
 
 
 def problem(engine: str, kinds: Collection[str], parameters: Mapping[str, Any]) -> str | None:
@@ -85,8 +194,11 @@ def problem(engine: str, kinds: Collection[str], parameters: Mapping[str, Any]) 
         return words if given else None
     if not kinds:
         return f"{engine} is not driven with a draft"
-    if asked not in kinds:
-        ways = {NGRAM: "by ngram", MTP: "by mtp", MODEL: "by a model"}
+    if parameters.get(DRAFT, NONE) != NONE and _apart(passthrough.arguments(parameters))[1]:
+        return f"the draft is given twice, by {_BY_HAND[0]} and by the parameter draft"
+    own = of(parameters).own and METHOD not in kinds
+    if asked not in kinds or own:
+        ways = {NGRAM: "by ngram", MTP: "by mtp", MODEL: "by a model", METHOD: "by its own methods"}
         return f"{engine} drafts {' and '.join(ways[one] for one in kinds)} only"
     return None
 
@@ -94,6 +206,9 @@ def problem(engine: str, kinds: Collection[str], parameters: Mapping[str, Any]) 
 def without(run: Run) -> Run:
     """The same run without its draft: its text is what the draft must not change."""
     kept = {key: one for key, one in run.case.parameters.items() if key not in PARAMETERS}
+    rest, own = _apart(passthrough.arguments(kept))
+    if own:
+        kept[passthrough.ARGUMENTS] = shlex.join(rest)
     return replace(run, case=replace(run.case, parameters=kept), draft="")
 
 
@@ -210,11 +325,11 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
         )
     elif not drafted:
         words = "nothing drafted"
-        if kind(run.case.parameters) != NGRAM:
+        if kind(run.case.parameters) in (MTP, MODEL):
             raise RunFailure(
                 "fallback",
-                f"The draft {run.case.parameters[DRAFT]!r} drafted no token, so that decode would "
-                "be that without a draft.",
+                f"The draft {run.case.parameters.get(DRAFT)!r} drafted no token, so that decode "
+                "would be that without a draft.",
             )
         run.warnings.append(
             "No text of the answers repeats what was before, so that nothing was drafted and "

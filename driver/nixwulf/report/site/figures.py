@@ -15,7 +15,7 @@ from typing import Literal
 
 from nixwulf.core.metric import METRICS, adds_up
 from nixwulf.core.text import plural
-from nixwulf.report.charts import MOST_MARKS, Chart, Curve, apart, inline, some
+from nixwulf.report.charts import MOST_MARKS, Chart, Curve, apart, some
 from nixwulf.report.site.look import Figure, Look, note_of, title_of
 from nixwulf.report.site.rows import SiteRow, shorten
 from nixwulf.results.identity import DRAWN_APART, OVER_FABRICS, WORK, same
@@ -126,7 +126,7 @@ def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
         heading=kind.heading,
         about=kind.about,
         legend=look.legend,
-        charts=tuple(map(inline, charts)),
+        charts=tuple(charts),
         rows=tuple(tuple(own) for own, _ in drawn),
         note=note_of(len(found) - len(drawn), [len(own) for own, _ in found[:MOST_CHARTS]]),
     )
@@ -285,7 +285,7 @@ def _strips(
         ]
         names = [shorten(words, _LONGEST_NAME) for words in lines]
         title = title_of(first, first.model or name)
-        charts.append(inline(Chart(title, first.unit_and_work, "", marks, names=names)))
+        charts.append(Chart(title, first.unit_and_work, "", marks, names=names))
     left_out = sum(len(found[index]) - len(lines) for index, lines in enumerate(shown))
     note = f"Not drawn, but in the table: {left_out} lines." if left_out else ""
     return Figure(heading, about, look.legend, tuple(charts), drawn, note)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from nixwulf.core.text import microseconds, plural, unit_name
-from nixwulf.report.charts import MOST_MARKS, LegendEntry, Mark, entry
+from nixwulf.report.charts import MOST_MARKS, Chart, LegendEntry, Mark, entry, inline
 from nixwulf.report.predicted import About
 from nixwulf.report.site.rows import SiteRow, shorten
 
@@ -20,17 +20,19 @@ _LONGEST_TITLE = 44
 
 @dataclass(frozen=True)
 class Figure:
-    """Charts of one kind, ready for the page, each with the rows of its marks.
+    """Charts of one kind, each with the rows of its marks.
 
-    note: what is not drawn; prediction_notes: about the predictions of the rows.
+    drawn: those that stand on the page, as it has them; note: what is not drawn;
+    prediction_notes: about the predictions of the rows.
     """
 
     heading: str
     about: str
     legend: tuple[LegendEntry, ...]
-    charts: tuple[Markup, ...]
+    charts: tuple[Chart, ...]
     rows: tuple[tuple[SiteRow, ...], ...]
     note: str
+    drawn: tuple[Markup, ...] = ()
     prediction_notes: About | None = None
 
     @property
@@ -40,20 +42,24 @@ class Figure:
 
 
 def within(figures: Iterable[Figure], most: int) -> list[Figure]:
-    """Figures with as many of their charts, in their order, as have so many bytes together."""
-    kept, left = [], most
+    """Figures with as many of their charts drawn, in their order, as have so many bytes together.
+
+    Drawing takes most of the time of a site, so the first chart without room ends it.
+    """
+    kept: list[Figure] = []
+    left = most
     for figure in figures:
         drawn: list[tuple[Markup, tuple[SiteRow, ...]]] = []
         for chart, rows in zip(figure.charts, figure.rows, strict=True):
-            size = len(chart.encode())
-            if size <= left:
-                drawn.append((chart, rows))
-                left -= size
+            text = inline(chart) if left > 0 else Markup()
+            left -= len(text.encode())
+            if left > 0:
+                drawn.append((text, rows))
         undrawn = len(figure.charts) - len(drawn)
         note = " ".join(filter(None, (figure.note, note_of(undrawn, ()))))
         if drawn:
-            charts, of = zip(*drawn, strict=True)
-            kept.append(replace(figure, charts=charts, rows=of, note=note))
+            texts, of = zip(*drawn, strict=True)
+            kept.append(replace(figure, drawn=texts, rows=of, note=note))
     return kept
 
 

@@ -31,11 +31,11 @@ from nixwulf.report.site.tables import (
     COLUMNS,
     LIST_COLUMNS,
     Links,
+    Trees,
     brief,
     cells,
     costs_of,
     of_group,
-    tree,
     values,
 )
 from nixwulf.results.identity import record_key
@@ -113,7 +113,7 @@ class Site:
         found.filters.update(
             brief=brief,
             clean=clean,
-            tree=tree,
+            tree=Trees().of,
             unbroken=unbroken,
         )
         found.globals.update(

@@ -14,7 +14,9 @@ from nixwulf.core.text import clean, link_name, plural, unit_name
 from nixwulf.report.lines import Band, MetricKey, MetricSummary, metric_summary
 from nixwulf.report.predicted import band_of
 from nixwulf.results.identity import (
+    COLUMNS,
     DRAWN_APART,
+    GROUPS,
     OVER_NODES,
     REPLICAS,
     WORK,
@@ -232,7 +234,8 @@ def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     return SiteRow(
         **{name: row[name] for name in _OF_TABLE},
         source=source,
-        columns={**row, "machine": record["cluster"].get("machine", "")},
+        columns={name: row.get(name, "") for name in (*COLUMNS, *GROUPS)}
+        | {"machine": record["cluster"].get("machine", "")},
         platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
         fabric_kind=fabric.get("kind", "") if case["nodes"] > 1 else "",
         measured=None if row["value"] is None else metric_summary(row),

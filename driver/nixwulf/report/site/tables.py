@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from nixwulf.report.tables import METRIC_COLUMNS, PERCENTILES, costs, metric_cel
 _LONGEST_CELL = 100
 _MOST_VALUES = 200
 _LONGEST_TEXT = 1500
+_MOST_MADE = 2_000  # with all 50,000 of 5,000 records a site took 30 MB more
 _MOST_LEVELS, _MOST_KEYS, _MOST_NESTED, _MOST_IN_LIST = 6, 60, 12, 24  # of a record's own
 
 COLUMNS = (
@@ -64,29 +66,52 @@ def brief(text: str, longest: int = _LONGEST_CELL) -> str:
     return shorten(text, longest)
 
 
-def tree(value: Any, depth: int = 0) -> Markup:
-    """What a record holds, list in list; of what is long or deep the first."""
-    if depth > _MOST_LEVELS:
-        return Markup("…")
-    if isinstance(value, dict):
+class Trees:
+    """What records hold, list in list; of what is long or deep the first.
+
+    Records that were read together hold what is equal in them once, so it is made once.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int], str] = {}
+
+    def of(self, values: Mapping[str, Any]) -> Markup:
+        """Of values of a record that lives as long as this."""
+        return Markup(self._dict(values, 0))  # noqa: S704 - made of escaped texts
+
+    def _dict(self, values: Mapping[str, Any], depth: int) -> str:
         parts = [
-            f"<dt>{escape(brief(key))}</dt><dd>{tree(inner, depth + 1)}</dd>\n"
-            for key, inner in islice(value.items(), _MOST_KEYS)
+            f"<dt>{_leaf(key)}</dt><dd>{self._of(inner, depth + 1)}</dd>\n"
+            for key, inner in islice(values.items(), _MOST_KEYS)
         ]
-        more = f"<dt>…</dt><dd>{len(value)} in all</dd>\n" if len(value) > _MOST_KEYS else ""
-        return Markup(f'<dl class="tree">\n{"".join(parts)}{more}</dl>\n')  # noqa: S704 - escaped
-    if isinstance(value, list):
-        nested = bool(value) and isinstance(value[0], dict)
-        most = _MOST_NESTED if nested else _MOST_IN_LIST
-        flat = escape(brief(" ".join(map(str, value[:most])), _LONGEST_TEXT))
-        found = "".join(tree(inner, depth + 1) for inner in value[:most]) if nested else flat
-        more = f" … {len(value)} in all" if len(value) > most else ""
-        return Markup(f"{found}{more}")  # noqa: S704 - escaped
-    if isinstance(value, str):
-        return (
-            html_link(value, value) if web_address(value) else escape(brief(value, _LONGEST_TEXT))
-        )
-    return escape(scalar(value))
+        more = f"<dt>…</dt><dd>{len(values)} in all</dd>\n" if len(values) > _MOST_KEYS else ""
+        return f'<dl class="tree">\n{"".join(parts)}{more}</dl>\n'
+
+    def _of(self, value: Any, depth: int) -> str:
+        if depth > _MOST_LEVELS:
+            return "…"
+        if isinstance(value, dict):
+            known = (id(value), depth)
+            if known not in self._made:
+                if len(self._made) > _MOST_MADE:
+                    self._made.clear()
+                self._made[known] = self._dict(value, depth)
+            return self._made[known]
+        if isinstance(value, list):
+            nested = bool(value) and isinstance(value[0], dict)
+            most = _MOST_NESTED if nested else _MOST_IN_LIST
+            more = f" … {len(value)} in all" if len(value) > most else ""
+            if nested:
+                return "".join(self._of(inner, depth + 1) for inner in value[:most]) + more
+            return _leaf(" ".join(map(str, value[:most])), _LONGEST_TEXT) + more
+        if isinstance(value, str):
+            return html_link(value, value) if web_address(value) else _leaf(value, _LONGEST_TEXT)
+        return scalar(value)
+
+
+@lru_cache(4096)  # records of one cluster hold the same texts
+def _leaf(text: str, longest: int = _LONGEST_CELL) -> str:
+    return str(escape(shorten(text, longest)))
 
 
 def cells(row: SiteRow, links: Links) -> dict[str, Value]:

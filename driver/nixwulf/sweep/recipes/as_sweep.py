@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -153,7 +154,11 @@ def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
         draft: that of a model that drafts for it, or empty.
     """
     parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}
-    if draft:
+    drafts = parameters.get(speculation.DRAFT, [])
+    own = [json.loads(one) for one in drafts if str(one).startswith("{")]
+    if own:
+        parameters[speculation.DRAFT] = [{**own[0], **({"model": draft} if draft else {})}]
+    elif draft:
         parameters[speculation.DRAFT] = [draft]
     if recipe.arguments:
         parameters[passthrough.ARGUMENTS] = [recipe.arguments]

@@ -1,4 +1,4 @@
-"""What a server's configuration of drafts is in a sweep: a kind or a model, and tokens a step.
+"""What a server's configuration of drafts is in a sweep: the parameters draft and draft_tokens.
 
 https://docs.vllm.ai/en/latest/features/speculative_decoding/
 """
@@ -6,58 +6,58 @@ https://docs.vllm.ai/en/latest/features/speculative_decoding/
 from __future__ import annotations
 
 import json
-import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from nixwulf.plugins.runtime import speculation
-from nixwulf.sweep.recipes.recipe import Omission
 
 _TOKENS = "num_speculative_tokens"
 _OF_THE_MODEL = "mtp"  # deepseek_mtp, qwen3_next_mtp, ... are older names of it
 
 
-@dataclass(frozen=True)
+@dataclass
 class Drafting:
-    """kind: of speculation.KINDS; empty where a sweep has no such draft. model: of MODEL.
+    """What flags say of a draft; model: a name on Hugging Face or a path; tokens: for a step.
 
-    tokens: for a step; 0 where it has no number of them.
+    more: further keys, for the engine as they are. broken: why nothing can be read; or empty.
     """
 
-    kind: str
+    method: str = ""
     model: str = ""
     tokens: int = 0
-    left_out: tuple[Omission, ...] = ()
+    more: dict[str, Any] = field(default_factory=dict)
+    broken: str = ""
 
+    def read_json(self, text: str) -> None:
+        """Take the value of a flag that has drafts as JSON."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, Mapping):
+            self.broken = "its value is no JSON object"
+            return
+        self.more = dict(document)
+        method, model = self.more.pop("method", None), self.more.pop("model", None)
+        tokens = self.more.pop(_TOKENS, 0)
+        if not (isinstance(method, str) and method) and not (isinstance(model, str) and model):
+            self.broken = "it has no method and no model"
+            return
+        self.method, self.model = str(method or ""), str(model or "")
+        self.tokens = tokens if isinstance(tokens, int) and tokens > 0 else 0
 
-def read(text: str, flag: str) -> Drafting:
-    """The value of a flag that has drafts as JSON.
+    @property
+    def words(self) -> dict[str, Any]:
+        """Method, tokens and further keys as under `draft` of a sweep, without the model.
 
-    A model's method is left to the engine, which sees by its files what kind of head it is.
-    """
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        return Drafting("", left_out=(Omission(flag, "its value is no JSON object"),))
-    method, model = document.get("method"), document.get("model")
-    tokens = document.get(_TOKENS)
-    known = {"method", _TOKENS}
-    if isinstance(model, str) and model:
-        kind = speculation.MODEL
-        known.add("model")
-    elif isinstance(method, str) and method.rpartition("_")[2] == _OF_THE_MODEL:
-        kind = speculation.MTP
-    elif method == speculation.NGRAM:
-        kind = speculation.NGRAM
-    else:
-        why = f"the parameter draft has no such method, {json.dumps(method)}"
-        return Drafting("", left_out=(Omission(shlex.join([flag, text]), why),))
-    rest = {key: one for key, one in document.items() if key not in known}
-    why = "the parameter draft has no such option"
-    return Drafting(
-        kind,
-        str(model) if kind == speculation.MODEL else "",
-        tokens if isinstance(tokens, int) and tokens > 0 else 0,
-        tuple(Omission(f"{key} {json.dumps(one)} of {flag}", why) for key, one in rest.items()),
-    )
+        A word that every engine has is that word: then nothing of this is left.
+        """
+        method = self.method
+        if method.rpartition("_")[2] == _OF_THE_MODEL and not self.model:
+            method = speculation.MTP
+        plain = not self.more and (not method or not self.model)
+        if plain and method in ("", speculation.MTP, speculation.NGRAM):
+            return {}
+        given = {"method": method, "tokens": self.tokens, **self.more}
+        return {key: one for key, one in given.items() if one not in ("", 0)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -36,7 +37,7 @@ class _Found:
 
     model: str = ""
     hub: str = ""
-    draft: str = ""
+    draft: drafting.Drafting = field(default_factory=drafting.Drafting)
     splits: dict[str, int] = field(default_factory=dict)
     parallelism: str = ""
     transport: str = ""
@@ -154,10 +155,14 @@ def _take(
     value = flag.value(text)
     shown = _shown(name, [text] if text else [])
     if flag.reads == "drafting":
-        _take_drafting(found, drafting.read(text, name))
+        found.draft.read_json(text)
+        if found.draft.broken:
+            found.left_out.append(Omission(shown, found.draft.broken))
+    elif flag.reads == "draft":
+        _take_draft(found.draft, flag.key, flag.by_value, text)
     elif value is None or not _fits(flag.key, value, parameters):
         found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
-    elif flag.key in _NAMES or (flag.key == "draft" and not flag.by_value):
+    elif flag.key in _NAMES:
         setattr(found, flag.key, str(value))
     elif flag.reads == "context":
         found.context = int(value)
@@ -173,28 +178,40 @@ def _take(
             found.left_out.append(Omission(shown, f"the parameter is whole per cent: {value}"))
 
 
-def _take_drafting(found: _Found, given: drafting.Drafting) -> None:
-    """What a flag with a configuration of drafts gives."""
-    found.left_out += given.left_out
-    found.draft = given.model
-    if given.kind in (speculation.NGRAM, speculation.MTP):
-        found.values[speculation.DRAFT] = {given.kind: None}
-    if given.tokens:
-        found.values[speculation.DRAFT_TOKENS] = {given.tokens: None}
+def _take_draft(draft: drafting.Drafting, key: str, words: Mapping[str, Value], text: str) -> None:
+    """What a flag says of a draft: its method, model or tokens, or a further key of the engine's.
+
+    words: the sweep's of methods that every engine has; others stay the engine's own.
+    """
+    if key == "method":
+        draft.method = str(words.get(text, text))
+    elif key == "model":
+        draft.model = text
+    elif key == "tokens" and text.isdigit():
+        draft.tokens = int(text)
+    else:
+        draft.more[key] = int(text) if text.isdigit() else text or True
 
 
 def _draft(
     found: _Found, values: dict[str, list[Value]], engine: Engine, source: str
 ) -> dict[str, str]:
     """The model that drafts as under `models`; of a path, which a parameter takes, nothing."""
-    document: dict[str, str] = {}
-    if found.draft:
-        document = _model(found.draft, "", engine, found, source)
-        values[speculation.DRAFT] = [document["path"]] if "path" in document else []
-    elif speculation.DRAFT not in values and speculation.DRAFT_TOKENS in values:
-        (tokens,) = values.pop(speculation.DRAFT_TOKENS)[-1:]
-        what = f"{tokens} tokens of a draft"
-        found.left_out.append(Omission(what, "it has no draft that the parameter draft has"))
+    draft = found.draft
+    document = _model(draft.model, "", engine, found, source) if draft.model else {}
+    if draft.broken or not (draft.method or draft.model):
+        if draft.tokens:
+            what = f"{draft.tokens} tokens of a draft"
+            found.left_out.append(Omission(what, "it has no draft that the parameter draft has"))
+        return {}
+    path = {"model": document["path"]} if "path" in document else {}
+    if draft.words:
+        values[speculation.DRAFT] = [json.dumps({**draft.words, **path}, sort_keys=True)]
+    else:
+        method = speculation.NGRAM if draft.method == speculation.NGRAM else speculation.MTP
+        values[speculation.DRAFT] = [path.get("model", method)]
+        if draft.tokens:
+            values[speculation.DRAFT_TOKENS] = [draft.tokens]
     return document if "id" in document else {}
 
 

@@ -143,6 +143,16 @@ def test_what_does_not_fit_says_where_and_by_how_much(dense):
     )
 
 
+@pytest.mark.parametrize(("everywhere", "worst"), [(False, "on node 'n1'"), (True, None)])
+def test_a_draft_takes_room_on_the_head_or_on_every_node(dense, everywhere, worst):
+    of = case_of(CLUSTER, 64 * 1024)
+    assert memory.problem(dense, *of) is None
+    found = memory.problem(dense, *of, (50 * 2**20, everywhere))
+    assert (worst is None) == (found is None)
+    assert worst is None or worst in found
+    assert memory.problem(dense, *of, (150 * 2**20, everywhere)) is not None
+
+
 def test_a_node_that_does_not_tell_its_memory_refuses_nothing(dense):
     assert memory.problem(dense, *case_of(CLUSTER, 0)) is None
 

@@ -47,6 +47,7 @@ def endpoint(tmp_path, monkeypatch):
         deadline=math.inf,
         owned=[process],
         deaths=lambda: "",
+        prove_from_here=lambda: None,
     )
     yield Endpoint(run, tmp_path / "s", "tiny", process), server
     server.flood = b""

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import httpx
@@ -11,13 +11,16 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Metric, accepted
 from nixwulf.inventory.cluster import load_cluster
+from nixwulf.llm import PlacedModel, parse_model
 from nixwulf.plugins.engines import all_engines, find
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import Position, compare
 from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.sweep import phases
 from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.recording import Findings
 from nixwulf.sweep.sweep_file import parse_sweep
 from nixwulf.sweep.verdict import LEAST_LIMIT
 
@@ -212,7 +215,6 @@ def test_the_flags_of_drafts_are_refused_where_the_driver_sets_them(name):
     # no output: flags of the engines
     flags = {
         "llama.cpp": "-md --model-draft --spec-type --draft-max -devd -ngld --spec-synth-rates",
-        "vllm": "--speculative-config --speculative_config.method",
         "mlx": "--draft-model --num-draft-tokens",
         "sglang": "--speculative-algorithm --speculative-num-steps",
     }
@@ -221,7 +223,7 @@ def test_the_flags_of_drafts_are_refused_where_the_driver_sets_them(name):
             {"arguments": f"{flag} 3"}, engine.reserved_arguments, engine.reserved_variables
         )
         assert f"the driver sets {flag} itself" in refused
-    assert bool(flags.get(name)) == bool(engine.drafts)
+    assert bool(flags.get(name)) == (bool(engine.drafts) and name != "vllm"), "it takes its own"
 
 
 class Accepting:
@@ -260,3 +262,111 @@ def test_drafted_tokens_without_probabilities_are_judged_by_those_of_the_referen
     tied = compare(Accepting([1, 9, 3, 4]), [0], near)
     assert tied.first_difference == 1
     assert tied.mean < LEAST_LIMIT
+
+
+def test_a_draft_that_is_given_twice_is_refused():
+    given = {"draft": "ngram", "arguments": "--speculative-config.method eagle3"}
+    assert "twice" in speculation.problem("vllm", find("vllm").drafts, given)
+
+
+def sweep_with(draft, engine="vllm", benchmark="serve", **parameters):
+    document = {
+        "name": "drafts",
+        "models": {"m": {"path": "/m/a"}, "head": {"path": "/m/head"}},
+        "matrix": {
+            "engine": [engine],
+            "benchmark": [benchmark],
+            "model": ["m"],
+            "nodes": [1],
+            "parallelism": ["single"],
+            "parameters": {"draft": draft, **parameters},
+        },
+    }
+    return parse_sweep(document, "drafts.yaml")
+
+
+def test_a_draft_in_an_engines_own_words_is_a_case_with_all_of_them():
+    given = {"method": "dflash", "model": "head", "tokens": 15, "draft_tensor_parallel_size": 1}
+    plan = make_plan(sweep_with([given, "ngram", {"method": "suffix"}]), load_cluster("lab"))
+    drafts = [speculation.of(case.parameters) for case in plan.cases]
+    assert [one.kind for one in drafts] == ["model", "ngram", "method"]
+    assert (drafts[0].method, drafts[0].model, drafts[0].tokens) == ("dflash", "head", 15)
+    assert drafts[0].more == {"draft_tensor_parallel_size": 1}
+    assert [case.model_digest.count(" ") for case in plan.cases] == [1, 0, 0], "the head's too"
+    assert len({case.id for case in plan.cases}) == 3
+
+
+@pytest.mark.parametrize(
+    ("draft", "words"),
+    [
+        ({"tokens": 3}, "no method and no model"),
+        ({"method": 3}, "both texts"),
+        ({"method": "suffix", "tokens": 0}, "expected int of at least 1"),
+        ({"method": "suffix", "tokens": True}, "expected int of at least 1"),
+        ({"model": "nobody"}, "the draft 'nobody' is none of"),
+    ],
+)
+def test_a_draft_that_says_nothing_is_refused_with_what_to_write(draft, words):
+    with pytest.raises(InputError, match=words):
+        sweep_with([draft])
+
+
+def test_an_engine_without_methods_of_its_own_takes_a_model_alone():
+    given = {"draft": '{"method": "eagle3", "model": "/d"}'}
+    assert speculation.problem("mlx", find("mlx").drafts, given) == "mlx drafts by a model only"
+    assert speculation.problem("vllm", find("vllm").drafts, given) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (
+            """--speculative-config '{"method": "dspark", "num_speculative_tokens": 7, "k": 1}'""",
+            ("method", "dspark", 7, {"k": 1}),
+        ),
+        ('-sc=\'{"method":"ngram"}\'', ("ngram", "", 0, {})),
+        ("--speculative-config.method eagle3", ("method", "", 0, {})),
+        ("--speculative-config", ("method", "", 0, {})),
+        ("--no-enable-prefix-caching", ("none", "", 0, {})),
+    ],
+)
+def test_a_draft_by_hand_is_allowed_and_read(arguments, found):
+    draft = speculation.of({"arguments": arguments})
+    assert (draft.kind, draft.method, draft.tokens, draft.more) == found
+    assert draft.by_hand == (draft.kind != "none")
+    vllm = find("vllm")
+    given = {"arguments": arguments}
+    assert passthrough.problem(given, vllm.reserved_arguments, vllm.reserved_variables) is None
+
+
+def test_the_text_without_a_draft_by_hand_has_every_other_argument():
+    words = "--a 1 --speculative-config.method x --speculative-config.n 3 --b"
+    case = make_plan(sweep_with(["none"], arguments=[words]), load_cluster("lab")).cases[0]
+    run = speculation.without(SimpleRun(case))
+    assert run.case.parameters["arguments"] == "--a 1 --b"
+
+
+@dataclass(frozen=True)
+class SimpleRun:
+    """What `without` takes of a run."""
+
+    case: object
+    draft: str = ""
+
+
+def test_a_draft_that_leads_to_a_file_or_a_module_is_shown_before_it_runs():
+    given = {"draft": '{"method": "custom_class", "model": "/d", "plugin": "a.b"}'}
+    assert passthrough.active(given)
+    assert not passthrough.active({"draft": '{"method": "eagle3", "model": "/d", "k": 2}'})
+
+
+def test_the_bytes_of_a_draft_are_in_the_record_and_in_the_memory_that_it_needs():
+    case = make_plan(sweep_with(["/d/head"]), load_cluster("lab")).cases[0]
+    run = SimpleNamespace(case=case, engine_facts={}, bring_model=lambda name: placed[name])
+    placed = {
+        name: PlacedModel(parse_model(name, {"path": name}, "s"), name, 5 * 2**30, sha256="ab" * 32)
+        for name in ("/m/a", "/d/head")
+    }
+    phases._bring(run, Findings(), lambda: placed["/m/a"], find("vllm"))
+    assert (run.draft, run.draft_bytes) == ("/d/head", 5 * 2**30)
+    assert run.engine_facts == {"draft": "head", "draft_sha256": "ab" * 32}

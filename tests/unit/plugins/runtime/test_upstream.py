@@ -84,7 +84,6 @@ SOURCES = {
 OTHERS = {
     "plugins/engines/llama_cpp/__init__.py": {"--port"},
     "plugins/engines/llama_cpp/install.py": {"*"},
-    "plugins/engines/mlx/install.py": {"*"},
     "plugins/engines/mlx/ranks.py": {"-c"},
     "plugins/engines/devices.py": {"-c"},
     "plugins/engines/mesh_llm.py": {*mesh.PUBLIC, "/v1/models", "--join-file"},
@@ -102,6 +101,7 @@ COMMON = {
     "plugins/engines/local.py",
     "plugins/engines/serving.py",
     "plugins/engines/splitting.py",
+    "plugins/engines/wheels.py",
 }
 COMMON |= {"plugins/benchmarks/__init__.py", "plugins/benchmarks/quality.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()

@@ -465,6 +465,16 @@ def test_words_that_are_in_no_text_of_ours_are_shown_with_where_they_stand(tmp_p
     assert list(found) == ["acme", "zurbaran3"]
 
 
+def test_what_was_taken_out_and_all_unknown_words_are_there_as_json(tmp_path, run_folder):
+    named_acme(run_folder)
+    done = command(run_folder, "--out", tmp_path / "results", "--format", "json")
+    found = json.loads(done.stdout)
+    assert (tmp_path / "results").joinpath(found["folder"]).is_dir()
+    assert {"kind", "was", "now"} == set(found["taken_out"][0])
+    assert [one["word"] for one in found["unknown"]] == ["acme", "zurbaran3"]
+    assert found["clusters"]
+
+
 @pytest.mark.repository
 def test_on_a_terminal_the_words_that_are_named_are_taken_out(tmp_path, run_folder):
     name = named_acme(run_folder)

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from nixwulf.inventory.cluster import parse_cluster
+from nixwulf.plugins.runtime import speculation
 from nixwulf.sweep.plan import make_plan
 from nixwulf.sweep.recipes.as_sweep import left_out, read_recipes, sweep_text
 from nixwulf.sweep.sweep_file import parse_sweep
@@ -171,16 +172,20 @@ def test_it_is_planned_on_as_many_nodes_as_it_splits_its_model_over(facts, tmp_p
     assert (model.id or str(model.path)).lstrip("/") == facts["model"].lstrip("/")
 
 
-def drafts_so(config, case, sweep, named):
-    """A case drafts as vLLM's configuration does; what it cannot say is named."""
-    draft = case.parameters["draft"]
+def drafts_so(config, case, sweep):
+    """A case drafts as vLLM's configuration does: its method, model, tokens and every other key."""
+    draft = speculation.of(case.parameters)
     if "model" in config:
-        assert sweep.models[draft].id == config["model"]
-    else:
-        assert draft == ("ngram" if config["method"] == "ngram" else "mtp")
-    assert case.parameters["draft_tokens"] == config["num_speculative_tokens"]
-    for key in config.keys() - {"method", "model", "num_speculative_tokens"}:
-        assert any(one.startswith(f"{key} ") for one in named)
+        assert sweep.models[draft.model].id == config["model"]
+    method = config.get("method", "")
+    plain = "mtp" if method.endswith("mtp") and "model" not in config else method
+    assert (draft.method or draft.kind) == (plain or "model")
+    assert draft.tokens == config.get("num_speculative_tokens", 0)
+    assert draft.more == {
+        key: one
+        for key, one in config.items()
+        if key not in ("method", "model", "num_speculative_tokens")
+    }
 
 
 @pytest.mark.parametrize("facts", FACTS, ids=name_of)
@@ -194,7 +199,7 @@ def test_each_flag_and_variable_is_a_key_or_an_argument_or_named(facts, tmp_path
             value = case.parameters[KEYS[group[0]]]
             assert str(value) == group[1].partition(",")[0]
         elif group[0] == "--speculative-config" and group not in named:
-            drafts_so(json.loads(group[1]), case, sweep, [one.what for one in omissions])
+            drafts_so(json.loads(group[1]), case, sweep)
         elif group not in named and group[0] not in OTHER_KEYS:
             at = arguments.index(group[0])
             assert arguments[at : at + len(group)] == group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from nixwulf.core import web
 from nixwulf.core.secrets import cut
+from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.engines.exo import api
@@ -22,15 +24,18 @@ from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
-_API_PORT = 52415
+_API_PORT = TCP["exo-api"]
 # Nodes exchange their memory a while after they have met; before, nothing can be placed. And
 # what the master cannot place it only logs: no instance comes, and no answer reports it.
 _SETTLE_S = 60.0
 _ASK_S = 60
 _REMOVE_S = 10.0
 _POLL_S = 0.2
+_DOWNLOADS_S = 10.0
 # Offline: what is not on the nodes fails at once, and is not downloaded inside a run.
 ENVIRONMENT = {"EXO_OFFLINE": "true", "PYTHONUNBUFFERED": "1"}
+# Offline it complains once a minute, whatever else goes on: no sign of life of a placement.
+_COMPLAINT = re.compile(rb"No internet and no cached file list")
 
 T = TypeVar("T")
 
@@ -39,10 +44,12 @@ class Exo(Engine):
     """exo, which runs MLX.
 
     Each run is alone in a namespace `nixwulf-RUN`, with `EXO_OFFLINE=true`; the head has
-    `--force-master`, the others `--no-api`. `exo --help` on every node shows its release:
-    `--zenoh-port` (commit 09f9ea3 or later) or `--libp2p-port` (v1.0.71). Through the API on the
-    head: topology until all have met, previews until the placement is possible, `POST
-    /place_instance`, runners and downloads until each part is ready, `DELETE` at the end.
+    `--force-master`. Nodes see each other by the APIs, of which each has one. `exo --help` on
+    every node shows its release: `--zenoh-port` (commit 09f9ea3 or later) or `--libp2p-port`
+    (v1.0.71). Through the API on the head: topology until all have met, previews until the
+    placement is possible, then it is placed, with the fabric's addresses where it is a ring (exo
+    itself takes any network that nodes share); downloads, runners until each part is ready,
+    `DELETE` at the end. A ring on another network is `fallback` before anything is measured.
 
     Models are folders ORG--NAME with their `*.safetensors.index.json` in `~/.exo/models` on a Mac
     and `~/.local/share/exo/models` on Linux, or where the node's `EXO_DEFAULT_MODELS_DIR`,
@@ -100,7 +107,10 @@ class Exo(Engine):
         for node in run.nodes:
             worker = node is not run.head
             environment = {**ENVIRONMENT, **joined.environment}
-            run.start(node, "exo", argv(run, node, joined), environment, background=worker)
+            started = run.start(
+                node, "exo", argv(run, node, joined), environment, background=worker
+            )
+            started.no_progress = _COMPLAINT
         with _api(run) as endpoint:
             clocks = Clocks(run, endpoint.server)
             found: Any = []
@@ -125,20 +135,28 @@ class Exo(Engine):
         """The head's API with the model placed on the case's nodes, and removed at the end."""
         with _api(run) as endpoint:
             model, case = run.model, run.case
-            _settled(
+            previewed = _settled(
                 endpoint,
                 api.previews(model),
                 lambda answer: api.require_placement(model, case, answer),
             )
             before = frozenset(_ask(endpoint, api.INSTANCES))
-            _ask(endpoint, api.placement(model, case))
+            if run.fabric and case.transport == "tcp":
+                request = _on_fabric(run, previewed, _ask(endpoint, api.NETWORKS))
+            else:
+                request = api.placement(model, case)
+            _ask(endpoint, request)
             instance = _settled(
                 endpoint,
                 api.INSTANCES,
                 lambda answer: api.placed_instance(model, before, answer),
             )
             try:
+                elsewhere = [one for one in instance.hosts if one not in _addresses(run)]
+                if run.fabric and elsewhere:
+                    raise RunFailure("fallback", api.other_network(elsewhere[0], run.fabric.name))
                 _wait_until_ready(endpoint, instance)
+                run.prove_from_here()
                 yield endpoint
             finally:
                 _remove(endpoint, instance)
@@ -164,10 +182,30 @@ ENGINE = Exo()
 
 
 def argv(run: Run, node: Connection, joined: Network) -> list[str]:
-    """A node's command line: the head answers and leads."""
-    role = ["--force-master"] if node is run.head else ["--no-api"]
+    """A node's command line: the head leads. All answer, since exo meets no node that does not.
+
+    An edge of its topology is a peer whose API answers GET /node_id, and nothing else
+    (https://github.com/exo-explore/exo/blob/b5375f8/src/exo/worker/main.py).
+    """
+    role = ["--force-master"] if node is run.head else []
     given = passthrough.arguments(run.case.parameters)
     return [run.program("exo", node), *role, *joined.arguments, *given]
+
+
+def _on_fabric(run: Run, previewed: Mapping[str, Any], networks: Any) -> ExoRequest:
+    """The request for a ring on the case's fabric: left alone, exo takes any that nodes share."""
+    nodes = {node.node.name: node for node in run.nodes}
+    known = {end.address: name for name, one in nodes.items() for end in one.node.all_ends}
+
+    def meets(here: str, there: str) -> str:
+        return run.end(nodes[there], nodes[here]).address
+
+    return api.creation(previewed, networks, known, meets)
+
+
+def _addresses(run: Run) -> set[str]:
+    """Of all nodes on the case's fabric."""
+    return {end.address for node in run.nodes for end in run.ends(node)}
 
 
 def _help(run: Run) -> dict[str, str]:
@@ -204,14 +242,18 @@ def _settled(endpoint: Endpoint, request: ExoRequest, read: Callable[[Any], T]) 
 
 
 def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
-    """Until all parts of the model are loaded; raises RunFailure when one cannot be."""
+    """Until all parts of the model are loaded; raises RunFailure when one cannot be.
+
+    Downloads are asked for where a part does not get on: exo lists every model that it knows.
+    """
     clocks = Clocks(endpoint.run, endpoint.server)
-    while True:
-        lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
-        if lacking is not None:
-            raise RunFailure("failed", lacking)
-        if api.is_ready(instance, _ask(endpoint, api.RUNNERS)):
-            return
+    asked = time.monotonic()
+    while not api.is_ready(instance, _ask(endpoint, api.RUNNERS)):
+        if time.monotonic() > asked:
+            lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
+            if lacking is not None:
+                raise RunFailure("failed", lacking)
+            asked = time.monotonic() + _DOWNLOADS_S
         # After five tries exo takes an instance off that cannot be loaded.
         if instance.id not in _ask(endpoint, api.INSTANCES):
             raise RunFailure("failed", f"exo gave up loading {instance.model!r}; read the logs.")

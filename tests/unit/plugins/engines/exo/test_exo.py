@@ -3,16 +3,20 @@
 Not yet run on hardware. tests/fixtures/exo is what two releases print: see tools/fixtures/exo.py.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from launch_plan import planned
-from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, argv
+from nixwulf.plugins.engines import exo
+from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, api, argv
 from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime.run import RunFailure
 
@@ -57,7 +61,7 @@ def test_each_release_is_started_with_its_own_options_alone_in_the_runs_namespac
     found = network({node.node.name: help_of(release) for node in run.nodes}, "nixwulf-run")
     assert [" ".join(argv(run, node, found)) for node in run.nodes] == [
         f"/bin/exo --force-master {options}",
-        f"/bin/exo --no-api {options}",
+        f"/bin/exo {options}",
     ]
     assert found.environment == variables
     assert ENVIRONMENT["EXO_OFFLINE"] == "true"
@@ -132,3 +136,105 @@ def test_what_exo_cannot_run_is_left_out_with_the_reason(plan):
     with pytest.raises(RunFailure, match="give the model an id"):
         ENGINE.start(run)
     assert not run.started
+
+
+class Started:
+    """exo as its release answers, on the nodes that the driver's launch plan started.
+
+    Its topology is made as b5375f8 makes it: an edge leads to a node whose API answers, and to no
+    other (src/exo/worker/main.py); what it places and where the ring meets is the release's own.
+    """
+
+    def __init__(self, run, release):
+        self.asked = []
+        self.placed = {}
+        self.run = run
+        text = (FIXTURES / release / "previews.json").read_text()
+        for name, node in zip(("node-a", "node-b"), run.nodes, strict=True):
+            text = text.replace(f'"{name}"', f'"{node.node.name}"')
+        self.previews = json.loads(text)["previews"]
+
+    def ask(self, endpoint, request):
+        self.asked.append(request)
+        if request == api.NODES:
+            return [one.node for one in self.run.started]
+        if request == api.NETWORKS:
+            return {
+                node.node.name: {"interfaces": [
+                    {"name": end.interface, "ipAddress": end.address}
+                    for end in node.node.all_ends
+                ]}
+                for node in self.run.nodes
+            }  # fmt: skip
+        if request.path == "/instance/previews":
+            return {"previews": [one for one in self.previews if self.has_edges(one)]}
+        if request == api.RUNNERS:
+            shards = [next(iter(one.values()))["shardAssignments"] for one in self.placed.values()]
+            return {part: {"RunnerReady": {}} for one in shards for part in one["runnerToShard"]}
+        if request.path == "/instance":
+            instance = request.body["instance"]
+            self.placed[next(iter(instance.values()))["instanceId"]] = instance
+        if request.method == "DELETE":
+            self.placed.clear()
+        return dict(self.placed)
+
+    def has_edges(self, preview):
+        nodes = next(iter(preview["instance"].values()))["shardAssignments"]["nodeToRunner"]
+        answering = {one.node for one in self.run.started if "--no-api" not in one.argv}
+        return len(nodes) == 1 or set(nodes) <= answering
+
+
+@pytest.fixture(params=RELEASES)
+def world(request, plan, monkeypatch):
+    """exo on what the driver starts for a ring on two of the four Macs."""
+    run = plan("tcp", "pipeline")
+    exos = Started(run, request.param)
+    monkeypatch.setattr(type(run.nodes[0]), "script", lambda *_, **__: help_of(request.param))
+    monkeypatch.setattr(exo, "_api", lambda run: nullcontext(Mock(run=run)))
+    monkeypatch.setattr(exo, "Clocks", Mock())
+    monkeypatch.setattr(exo, "_SETTLE_S", 0)
+    monkeypatch.setattr(exo, "_ask", exos.ask)
+    monkeypatch.setattr(type(run), "prove_from_here", lambda run: exos.asked.append("PROOF"))
+    run.deadline = 1e9
+    ENGINE.start(run)
+    return exos
+
+
+def test_what_the_driver_starts_meets_and_is_placed_on_two_nodes_of_the_fabric(world):
+    run = world.run
+    with ENGINE.endpoint(run):
+        (instance,) = world.placed.values()
+        hosts = instance["MlxRingInstance"]["hostsByNode"]
+        ends = [run.data_address(node) for node in run.nodes]
+        a, b = (node.node.name for node in run.nodes)
+        own = api._NO_HOSTS[0]
+        assert {one["ip"] for one in hosts[a]} == {own, ends[1]}
+        assert {one["ip"] for one in hosts[b]} == {own, ends[0]}
+    assert world.placed == {}
+
+
+def test_the_proof_of_transport_begins_when_exo_is_ready_and_nothing_is_asked_after(world):
+    run = world.run
+    world.asked.clear()
+    with ENGINE.endpoint(run):
+        assert world.asked[-2:] == [api.RUNNERS, "PROOF"]
+        assert world.asked.count(api.DOWNLOADS) == 0, "exo lists every model that it knows"
+
+
+def test_a_ring_on_another_network_is_a_fallback_before_anything_is_measured(world, monkeypatch):
+    run = world.run
+    monkeypatch.setattr(exo, "_on_fabric", lambda run, previewed, networks: api.ExoRequest(
+        "POST", "/instance", {"instance": previewed}
+    ))  # fmt: skip
+    with pytest.raises(RunFailure, match=r"meets at 10\.0\.0\.1, .* fabric 'mesh'") as caught:
+        ENGINE.endpoint(run).__enter__()
+    assert caught.value.outcome == "fallback"
+    assert api.RUNNERS not in world.asked
+    assert world.placed == {}
+
+
+def test_a_node_of_exo_that_the_cluster_file_does_not_have_is_named(world):
+    run = world.run
+    placed = api.require_placement(ID, run.case, {"previews": world.previews})
+    with pytest.raises(RunFailure, match="has no address of the cluster file"):
+        exo._on_fabric(run, placed, {})
