@@ -21,7 +21,7 @@ _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*(?:[^"{}:]*)$')
 _LONG_LINE = 600
 _MOST_TEXT = 60_000
 _READ = 2_000_000  # characters that are read again at most
-_GAP = 8
+_GAP = 24
 _MOST_LABEL = 40
 
 
@@ -42,7 +42,7 @@ class Account:
     """Numbers of a text: line, label, and a text.
 
     used: of what the answer has, that text is the part that the number gives, or empty; left_out:
-    the label with the numbers. whole: whether all of them could be looked at.
+    of the rest, in the lines of results, the number. whole: whether all could be looked at.
     """
 
     used: tuple[tuple[int, str, str], ...]
@@ -82,7 +82,8 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     named = [
         (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
     ]
-    return Account(tuple(named), tuple(_named(left)), whole=cut is text and reads < budget)
+    rest = tuple((one.line, one.label, one.text) for one in left)
+    return Account(tuple(named), rest, whole=cut is text and reads < budget)
 
 
 def _answer(
@@ -178,11 +179,13 @@ def _near(lines: Iterable[int], last: int) -> set[int]:
     return found
 
 
-def _named(tokens: Sequence[_Token]) -> Iterable[tuple[int, str, str]]:
-    """Each label once, with the first line that has it: 'Peak concurrent requests (5)'."""
-    labels: dict[str, list[_Token]] = {}
-    for token in tokens:
-        labels.setdefault(token.label, []).append(token)
-    for label, alike in labels.items():
-        more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-        yield alike[0].line, label, f"{label} ({alike[0].text}{more})"
+def by_label(left_out: Iterable[tuple[int, str, str]]) -> list[str]:
+    """Each label once, with the first line that has it: 'line 9: Peak requests (5 and 2 more)'."""
+    labels: dict[str, list[tuple[int, str]]] = {}
+    for line, label, number in left_out:
+        labels.setdefault(label, []).append((line, number))
+    return [
+        f"line {alike[0][0]}: {label} ({alike[0][1]}"
+        + (f" and {len(alike) - 1} more)" if len(alike) > 1 else ")")
+        for label, alike in labels.items()
+    ]

@@ -196,7 +196,13 @@ def served(
         "request_rate": found.request_rate,
     }
     seen = {_MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]}
-    measured = [one for one in metrics([found], conditions) if any(one.samples)]
+    measured = [
+        replace(one, observed={key: seen for key, seen in one.observed.items() if seen})
+        if found.missing
+        else one
+        for one in metrics([found], conditions)
+        if any(one.samples)
+    ]
     measured += [
         Metric(name, unit, (found.more[key],), conditions=conditions)
         for key, (name, unit) in _MORE.items()

@@ -20,7 +20,7 @@ from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabric_kinds import KINDS
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
-from nixwulf.outputs.accounting import account
+from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.forms import last_words
 from nixwulf.outputs.runs import read_runs
 from nixwulf.outputs.without_result import kind_of
@@ -109,6 +109,7 @@ MOST_BYTES = 64_000_000
 _LONGEST_NAME = 40
 _MOST_NAMED = 3
 _MOST_LEFT = 6
+_INFERRED = ": an inference, from "
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
@@ -166,11 +167,10 @@ class Reading:
         values = sum(
             len(metric.get("samples", [0])) for r in self.records for metric in r["metrics"]
         )
-        used = {one[:2] for each in accounts for one in each.used}
-        # What one of two tools left out, the other may have.
-        left = [one for each in accounts for one in each.left_out if one[:2] not in used]
+        # What one of two tools left out, the other may have: then both name it.
+        left = (one for each in accounts for one in each.left_out)
         names = " and ".join(dict.fromkeys(tool.name for tool in self.tools))
-        shown = [f"line {line}: {words}" for line, _, words in left]
+        shown = by_label(left)
         more = (
             f"; and {len(shown) - _MOST_LEFT} more (--explain)" if len(shown) > _MOST_LEFT else ""
         )
@@ -180,6 +180,9 @@ class Reading:
         runs = plural(len(self.records), "run")
         yield f"{self.path}: {names}, {runs}, {plural(values, 'value')}; {rest}."
         yield from (f"{self.path}: {one}" for one in self.unread)
+        notes = (str(one["source"].get("note", "")) for one in self.records)
+        for note in dict.fromkeys(one.rpartition("; ")[2] for one in notes if _INFERRED in one):
+            yield f"{self.path}: {note}; --nodes N says how many."
         if explain:
             for line, label, part in (one for each in accounts for one in each.used):
                 yield f"  line {line}: {label} -> {part}"
@@ -403,7 +406,10 @@ def _record(
         identity = fingerprint([identity, counts[identity]])
     called = found.model.get("name")
     names_it = f"{source['tool']} calls the model {called!r}" if name and called else ""
-    note = "; ".join(filter(None, (found.note, names_it)))
+    inferred = ""
+    if metadata.nodes is None and found.nodes.least != found.nodes.most:
+        inferred = f"{plural(nodes, 'node')}{_INFERRED}{found.nodes.why}"
+    note = "; ".join(filter(None, (found.note, names_it, inferred)))
     kind = metadata.fabric_kind if nodes > 1 else None
     return external_record(
         "imported",
