@@ -11,16 +11,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import ANY, ONE, PAIR, Found, ParseError, Tool, as_printed, model_of
 from nixwulf.outputs.forms import NUMBER, cells, last_words, mean_and_deviation
 
-_FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "outputs"
+_FOLDER = DATA / "outputs"
 _NODES = {"": ANY, "one": ONE, "pair": PAIR}
 _PLACE = re.compile(r"(?<!\?P)<(\w+)>")
 _SUBJECT = ("model", "version", "note", "parallelism", "transport")
@@ -274,7 +273,8 @@ def _times(number: float, factor: float) -> float:
 
 def _tool(path: Path) -> Tool:
     known = _Description(path)
-    return Tool(known.name, known.recognises, known.read, reads_all=True)
+    what = known.document["what"]
+    return Tool(known.name, known.recognises, known.read, reads_all=True, what=what)
 
 
 TOOL = tuple(_tool(path) for path in sorted(_FOLDER.glob("*.toml")))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
 from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, as_printed, model_of
@@ -16,60 +17,13 @@ from nixwulf.outputs.forms import NUMBER, json_object
 ENGINE = "vllm"
 _SERVE = "vllm bench serve"
 _THROUGHPUT = "vllm bench throughput"
-# Labels of the printed result by the keys of the JSON one.
-_PRINTED = {
-    "completed": "Successful requests",
-    "duration": "Benchmark duration (s)",
-    "total_input_tokens": "Total input tokens",
-    "total_output_tokens": "Total generated tokens",
-    "request_throughput": "Request throughput (req/s)",
-    "output_throughput": "Output token throughput (tok/s)",
-    "mean_ttft_ms": "Mean TTFT (ms)",
-}
-# Those of some versions, and of sglang, whose client was made from this one.
-_PRINTED_SOMETIMES = {
-    "Failed requests": "failed",
-    "Request rate configured (RPS)": "request_rate",
-    "Maximum request concurrency": "max_concurrency",
-    "Traffic request rate": "request_rate",
-    "Max request concurrency": "max_concurrency",
-    "Total Token throughput (tok/s)": "total_token_throughput",
-    "Total token throughput (tok/s)": "total_token_throughput",
-    "Total throughput (tok/s)": "total_token_throughput",
-    "Input token throughput (tok/s)": "input_throughput",
-    "Peak output token throughput (tok/s)": "max_output_tokens_per_s",
-    "Peak concurrent requests": "max_concurrent_requests",
-    "Concurrency": "concurrency",
-    "Total generated tokens (retokenized)": "total_output_tokens_retokenized",
-    "Total input text tokens": "total_input_text_tokens",
-    "Total input vision tokens": "total_input_vision_tokens",
-    "Request goodput (req/s)": "request_goodput",
-    "Accept length": "accept_length",
-    "Acceptance length": "accept_length",
-    "Acceptance rate (%)": "acceptance_percent",
-    "Drafts": "drafts",
-    "Draft tokens": "draft_tokens",
-    "Accepted tokens": "accepted_tokens",
-}
+_LABELS_OF = read_toml(DATA / "vllm_results.toml")
+# Labels of the printed result by the keys of the JSON one; those of some versions, and of sglang,
+# whose client was made from this one, the other way round.
+_PRINTED: Mapping[str, str] = _LABELS_OF["printed"]
+_PRINTED_SOMETIMES: Mapping[str, str] = _LABELS_OF["sometimes"]
 # By the keys of JSON what else a record has: a metric with its unit, or what is seen beside one.
-_MORE = {
-    "total_token_throughput": ("total_throughput", "tok/s"),
-    "total_throughput": ("total_throughput", "tok/s"),
-    "input_throughput": ("prompt_throughput", "tok/s"),
-    "max_output_tokens_per_s": ("peak_throughput", "tok/s"),
-    "request_goodput": ("request_goodput", "req/s"),
-    "accept_length": ("tokens_per_step", "tok/step"),
-    "duration": ("duration_s", ""),
-    "max_concurrent_requests": ("peak_requests", ""),
-    "concurrency": ("mean_concurrency", ""),
-    "total_output_tokens_retokenized": ("retokenized_output_tokens", ""),
-    "total_input_text_tokens": ("input_text_tokens", ""),
-    "total_input_vision_tokens": ("input_vision_tokens", ""),
-    "acceptance_percent": ("acceptance_percent", ""),
-    "drafts": ("drafts", ""),
-    "draft_tokens": ("drafted", ""),
-    "accepted_tokens": ("accepted", ""),
-}
+_MORE: Mapping[str, Sequence[str]] = _LABELS_OF["more"]
 SGLANG = ("Mean E2E Latency (ms):", '"mean_e2e_latency_ms"')
 """What a result of sglang's client has once, and vLLM's never."""
 _OFFLINE = "Offline Throughput Benchmark Result"  # sglang's other benchmark, with the same labels
@@ -376,7 +330,7 @@ def _throughput(label: str, values: Mapping[str, Any], line: int) -> Found:
 
 def _printed(text: str) -> dict[str, Any]:
     """The numbers of the printed table by the keys of the JSON file."""
-    keys = {label: key for key, label in _PRINTED.items()} | _PRINTED_SOMETIMES
+    keys = {**{label: key for key, label in _PRINTED.items()}, **_PRINTED_SOMETIMES}
     values: dict[str, Any] = _options(text)
     for line in text.splitlines():
         match = _LINE.match(line)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import adds_up
 from nixwulf.results.cost import SPEEDS, per_watt, price, watts_by_metric
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
@@ -21,89 +22,12 @@ from nixwulf.results.record import Record
 if TYPE_CHECKING:
     import pandas as pd
 
-TIDY_COLUMNS = {
-    "kind": "run: by this driver; imported: from a tool's output; published: from a source",
-    "platform": "platforms of its nodes, joined by '+'",
-    "cluster": "name of the cluster; of published numbers, who measured them",
-    "case": "id of the case; of what is no run, of the record",
-    "engine": "engine",
-    "benchmark": "benchmark",
-    "model": "model",
-    "weights": "type of the model's weights: q4_0, mxfp4, bf16, ...",
-    "parameters": "the benchmark's own parameters, as JSON with sorted keys",
-    "nodes": "number of nodes",
-    "fabric": "fabric; absent on one node and of replicas",
-    "transport": "tcp or rdma; absent on one node",
-    "parallelism": "single, pipeline, tensor or replicas",
-    "repetition": "which pass over the cases, from 0",
-    "record": "id of the record",
-    "source": "URL or file from which numbers come that are no run's",
-    "engine_version": "version or build of the engine, as it reports it",
-    "started": "when the run started, UTC; empty where a source does not state it",
-    "outcome": "how the run ended; only ok carries metrics",
-    "phase": "phase in which a run failed; absent when ok",
-    "reason": "why a run failed; absent when ok",
-    "hint": "what to do about a known failure",
-    "rtt_us": "round trip measured in this run, microseconds: median over its links of the medians "
-    "before and after",
-    "bandwidth_gbps": "one TCP stream measured in this run, Gbit/s: lowest over its links",
-    "metric": "prompt, decode, ttft, bandwidth, ...; absent when the run failed",
-    "unit": "unit of value, stddev, p50, p95, p99 and samples: tok/s, Gbit/s, ms, us, Gflop/s, ...",
-    "state": "cold or warm",
-    "variant": "those of its conditions that distinguish it from the run's other metrics of its "
-    "name, as JSON with sorted keys",
-    "conditions": "conditions of the metric, as JSON with sorted keys",
-    "observed": "what was seen beside the samples, as JSON with sorted keys",
-    "acceptance": "of a speed with drafted tokens, the share that the model accepted, or why it is "
-    "not known; else empty",
-    "n_prompt": "prompt length, tokens",
-    "n_gen": "generated tokens",
-    "depth": "tokens in the context before the measurement",
-    "value": "mean of the samples, or what a source gives",
-    "stddev": "standard deviation of the samples (n-1); absent for one sample",
-    "p50": "median of a distribution, nearest rank; absent where the metric is none",
-    "p95": "95th percentile of a distribution, nearest rank",
-    "p99": "99th percentile of a distribution, nearest rank",
-    "n_samples": "number of samples; absent where a source does not state it",
-    "samples": "every sample",
-    "watts": "mean of all nodes while it was measured, W; of speeds (tok/s, Gflop/s) only, as are "
-    "all that follow",
-    "watts_source": "wall, powermetrics, pmic, nvidia, amdgpu or rapl: the fullest of a run; "
-    "'beside the speed' where a source gives both",
-    "per_watt": "the speed over the watts, unit/W",
-    "joules_per_token": "the watts over the speed, J/token",
-    "price_usd": "price of its nodes together, US$, without switches and cables",
-    "price_source": "the cluster file, the source of published numbers, or the platform facts and "
-    "where they have it from",
-    "per_usd": "the speed over the price, unit/$",
-}
+_COLUMNS = read_toml(DATA / "columns.toml")
+TIDY_COLUMNS: Mapping[str, str] = _COLUMNS["tidy"]
 """The columns of the tidy table and what they hold."""
 
 _SETTING_KEYS = ("kind", "platform", "cluster", "engine", "benchmark", "model", "weights")
-OF_CASE_COLUMNS = {
-    "n_runs": "runs, or records, that ended ok",
-    "mean": "mean over all samples of those runs, in unit; else of the values that sources give",
-    "watts": "mean of the runs' watts, W",
-    "per_watt": "mean of the runs' per_watt, unit/W",
-    "joules_per_token": "mean of the runs', J/token",
-    "price_usd": "as in the tidy table, US$",
-    "per_usd": "mean of the runs' per_usd, unit/$",
-    "rtt_us": "median of the runs' round trips, microseconds",
-    "bandwidth_gbps": "median of the runs' bandwidths, Gbit/s",
-    "stddev": "standard deviation of all those samples (n-1); else as a source gives it",
-    "p50": "their median, nearest rank; absent where the metric is no distribution",
-    "p95": "their 95th percentile, nearest rank",
-    "p99": "their 99th percentile, nearest rank",
-    "watts_source": "as in the tidy table, of the first run that has one",
-    "price_source": "as in the tidy table",
-    "acceptance": "as in the tidy table, of all runs",
-    "n_samples": "number of samples; absent where sources give none",
-    "one_node": "the mean, of a distribution the median, on one node of the same kind, platform, "
-    "cluster, engine, model, weights, parameters and metric; of what is no run also of the same "
-    "engine_version and conditions",
-    "speed_up": "mean, or median, over one_node",
-    "efficiency": "speed_up over the number of nodes, a fraction",
-}
+OF_CASE_COLUMNS: Mapping[str, str] = _COLUMNS["of_case"]
 """The columns of by_case beside the keys of a case and of its metric, and what they hold."""
 
 CASE_KEYS = (

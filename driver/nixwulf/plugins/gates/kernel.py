@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.facts import Facts
@@ -38,7 +36,7 @@ def _judge_kernel(context: GateContext, node: Node) -> Iterator[Verdict]:
 
 # "version: 9842 (COMMIT)", and of later ones "version: 0.1.0-dev (build 10440, commit COMMIT)".
 _BUILD = re.compile(r"^version: (?:.*\(build )?(\d+)", re.MULTILINE)
-_PATH = Path(str(resources.files("nixwulf"))) / "data" / "known_bad.toml"
+_PATH = DATA / "known_bad.toml"
 
 
 @cache

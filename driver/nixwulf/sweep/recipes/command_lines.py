@@ -10,16 +10,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.schema import check
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes.recipe import Value
 
-_FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "command_lines"
+_FOLDER = DATA / "command_lines"
 # vLLM's 32k is 32,000 and 32K 32,768 (https://docs.vllm.ai/en/latest/cli/serve/).
 _NUMBER = re.compile(r"(-?\d{1,12})([kKmM]?)")
 _TIMES = {"": 1, "k": 1000, "K": 1 << 10, "m": 1_000_000, "M": 1 << 20}

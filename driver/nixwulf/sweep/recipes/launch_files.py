@@ -16,15 +16,9 @@ from nixwulf.core.errors import InputError, quoted
 from nixwulf.sweep.recipes.command_lines import find, of_image
 from nixwulf.sweep.recipes.pasted import read as read_text
 from nixwulf.sweep.recipes.pasted import without_workers
-from nixwulf.sweep.recipes.recipe import Omission, Start, without_meaning
+from nixwulf.sweep.recipes.recipe import Omission, Start, reasons, without_meaning
 
-_CONTAINER = "it is of a container; the parameter toolbox takes an image"
-_REASONS = {
-    "ports": "the driver asks it",
-    "restart": "a run ends when it has measured",
-    **dict.fromkeys(("image", "build", "privileged", "devices", "volumes", "shm_size"), _CONTAINER),
-    **dict.fromkeys(("network_mode", "ipc", "deploy", "runtime", "container_name"), _CONTAINER),
-}
+_REASONS = reasons("services")
 _TAKEN = ("command", "entrypoint", "environment")
 _MACRO = re.compile(r"\$\{(\w+)\}")
 _UNIT = re.compile(r"^(?P<key>[A-Z]\w+)[ \t]*=[ \t]*(?P<value>.*)$", re.MULTILINE)

@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.sweep.recipes.command_lines import find, of_image
 from nixwulf.sweep.recipes.recipe import Omission, Start
 from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
@@ -32,7 +31,7 @@ _NOT_RUN = "commands of a shell are never run here"
 
 @cache
 def _wrappers() -> dict[str, Any]:
-    return read_toml(Path(str(resources.files("nixwulf"))) / "data" / "wrappers.toml")
+    return read_toml(DATA / "wrappers.toml")
 
 
 def recognises(text: str) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from nixwulf.core.errors import quoted
+from nixwulf.core.files import DATA, read_toml
 
 Value = bool | int | str
 
@@ -59,6 +61,14 @@ class SweepRecipe:
     sweep: Mapping[str, Value]
     limits: Mapping[str, int]
     left_out: tuple[Omission, ...]
+
+
+@cache
+def reasons(form: str) -> Mapping[str, str]:
+    """Why a sweep has none of the keys of a form of recipe, by key."""
+    path = DATA / "recipe_keys.toml"
+    found: Mapping[str, str] = read_toml(path)[form]
+    return found
 
 
 def without_meaning(
