@@ -62,7 +62,7 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
         whole = read(cut)
     except ParseError:
         return Account((), (), whole=False)
-    budget = _READ // max(len(cut), 1)
+    budget = _READ // max(len(cut), 1) // (1 if cut is text else 3)
     tokens = list(_tokens(cut))
     each = 2 * len(tokens) < budget
     kinds: dict[Hashable, list[_Token]] = {}

@@ -22,7 +22,7 @@ from nixwulf.outputs.forms import NUMBER, cells, last_words, mean_and_deviation
 _FOLDER = DATA / "outputs"
 _NODES = {"": ANY, "one": ONE, "pair": PAIR}
 _PLACE = re.compile(r"(?<!\?P)<(\w+)>")
-_SUBJECT = ("model", "version", "note", "parallelism", "transport")
+_SUBJECT = ("model", "version", "note", "fabric")
 _NEVER = r"(?!)"
 _SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -34,7 +34,7 @@ class _Run:
     """What the lines of one run gave so far, the first of which is line.
 
     shared and observed: of all its metrics; section: of those that come after it. names: columns
-    of its table.
+    of its table; called: of its metrics.
     """
 
     line: int = 0
@@ -43,6 +43,7 @@ class _Run:
     section: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
     table: Mapping[str, Any] = field(default_factory=dict)
     above: dict[str, str] = field(default_factory=dict)
@@ -55,13 +56,15 @@ class _Run:
     def finished(self) -> list[Metric]:
         """Its metrics with what other lines have of all of them; equal ones are samples."""
         alike: dict[str, Metric] = {}
+        samples: dict[str, list[float]] = {}
         for index, one in enumerate(self.metrics):
             conditions = {**self.shared, **one.conditions}
             observed = {**self.observed, **one.observed}
             key = json.dumps([one.name, conditions, observed, None if one.samples else index])
-            samples = (*alike[key].samples, *one.samples) if key in alike else one.samples
-            alike[key] = replace(one, samples=samples, conditions=conditions, observed=observed)
-        return as_printed(alike.values())
+            if key not in alike:
+                alike[key] = replace(one, conditions=conditions, observed=observed)
+            samples.setdefault(key, []).extend(one.samples)
+        return as_printed(replace(one, samples=tuple(samples[key])) for key, one in alike.items())
 
 
 class _Description:
@@ -153,8 +156,10 @@ class _Description:
         """
         values = {name: text for name, text in match.groupdict().items() if text is not None}
         given = [name for name in values if name in self.metrics]
-        there = {one.name for one in runs[-1].metrics}
+        there = runs[-1].called
         subject = {key: values[key] for key in _SUBJECT if values.get(key)}
+        for name in given:
+            subject |= {k: v for k, v in self.metrics[name].items() if k == "transport"}
         conditions = {k: _value(v) for k, v in values.items() if k in self.conditions}
         shared = {} if own else {k: v for k, v in conditions.items() if k not in self.sections}
         differing = runs[-1].differing(subject, shared)
@@ -174,6 +179,7 @@ class _Description:
             # Two lines state it differently, and nothing shows of what each is.
             del run.shared[key]
         run.observed |= {} if given or own else beside
+        run.called |= {self._name(name) for name in given}
         for name in given:
             # A server logs its speed also while it does nothing.
             if not (self.document.get("zeros") and float(values[name]) == 0):
@@ -235,7 +241,7 @@ class _Description:
             engine={"name": known["engine"], "version": version} if "engine" in known else {},
             model=model_of(subject.get("model", "")),
             transport=subject.get("transport"),
-            parallelism=subject.get("parallelism"),
+            fabric=subject.get("fabric"),
             note="" if version and "engine" in known else note,
             warnings=() if ends in text else (f"It ends before its line {ends!r}.",),
             line=run.line,

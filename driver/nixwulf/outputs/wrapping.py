@@ -40,6 +40,14 @@ _GROUPED_COUNT = re.compile(
     _THOUSANDS + r"(?! ?(?:t/s|tok|ms\b|s\b|[GM]i?B\b|[GM]b))", re.MULTILINE
 )
 
+# What a text has to hold for a step to be worth its time.
+_STEPS = (
+    (("\x1b",), _COLOURS, ""),
+    (("|", ">"), _BEFORE, ""),
+    (("`", "~~~"), _FENCE, ""),
+    (("Â", "+/-", "+-", "\ufffd", "&plusmn;"), _DEVIATION, "±"),
+)
+
 
 def decoded(content: bytes) -> str:
     """The text of a file, with LF alone at the ends of lines; raises UnicodeDecodeError."""
@@ -50,11 +58,13 @@ def decoded(content: bytes) -> str:
 
 def plain(text: str) -> str:
     """An output alone, of a text with what people post around it."""
-    text = _COLOURS.sub("", text.translate(_BLANKS))
-    if _OF_HTML.search(text):
+    text = text.translate(_BLANKS) if not text.isascii() else text
+    if "<" in text and _OF_HTML.search(text):
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
-    text = _DEVIATION.sub("±", _FENCE.sub("", _BEFORE.sub("", text)))
+    for marks, pattern, instead in _STEPS:
+        if any(mark in text for mark in marks):
+            text = pattern.sub(instead, text)
     return _pointed(text) if "," in text else text
 
 
