@@ -10,7 +10,7 @@ from nixwulf.outputs.wrapping import plain
 from nixwulf.results.importing import _answer
 from tool_outputs import DESCRIBED, NCCL, PERFTEST, SGLANG, fixture
 
-# A small one of each tool: what is asked is asked of each number of it.
+# no output: names of tools, each with a small fixture; what is asked is asked of each number of it
 SMALL = {
     "hpl": fixture("hpl/two-problems.txt"),
     "iperf3": fixture("iperf3/client.txt"),
