@@ -106,6 +106,11 @@ def import_(
         _print_sweep(ctx, files)
         return
     if not platforms:
+        if not _is_output(files[0]):
+            raise InputError(
+                f"{files[0]}: it looks like no tool's output and no recipe that is known; name the "
+                "tool with --tool and the nodes with --platform, or paste one command of an engine."
+            )
         raise click.UsageError("Missing option '--platform'.")
     from nixwulf.core.registry import choose
     from nixwulf.inventory.fabric_kinds import KINDS
@@ -139,6 +144,18 @@ def import_(
         click.echo(f"{_path(record, out)}: {_words(record)}")
     there = f", {len(found) - len(new)} there already" if len(found) > len(new) else ""
     click.echo(f"{plural(len(new), 'record')} imported{there}; 'nixwulf report {out}' shows them.")
+
+
+def _is_output(path: Path) -> bool:
+    """Whether a tool recognises a file; one that cannot be read is named later."""
+    from nixwulf.outputs import all_tools
+    from nixwulf.outputs.wrapping import decoded, plain
+
+    try:
+        text = plain(decoded(path.read_bytes()))
+    except (OSError, UnicodeDecodeError):
+        return True
+    return any(tool.recognises(text) for tool in all_tools().values())
 
 
 def _is_recipe(path: Path, ctx: click.Context) -> bool:

@@ -14,6 +14,7 @@ import yaml
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text, read_yaml
 from nixwulf.core.naming import slug
+from nixwulf.core.text import plural
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.recipes import flags_file, launch_files, pasted, sparkrun
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
@@ -105,7 +106,10 @@ def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     }
     parse_sweep(document, source)
     body = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=_WIDTH)
-    return f"# From {Path(source).name!a}, by 'nixwulf import'.\n{body}"
+    names = ", ".join(dict.fromkeys(one.engine for one in recipes))
+    read = f"{plural(len(recipes), 'command')} of {names}"
+    out = f"{len(left_out(recipes))} left out"
+    return f"# From {Path(source).name!a}, by 'nixwulf import': {read}; {out}.\n{body}"
 
 
 def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:

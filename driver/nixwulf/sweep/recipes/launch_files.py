@@ -76,6 +76,8 @@ def _service(block: Mapping[str, Any], document: Mapping[str, Any], source: str)
     else:
         starts = read_text("\n".join(_script(words)), source) if words else []
         starts = [one for one in starts if find(one.words)]
+        flags = of_image(str(block.get("image", "")), shlex.split(" ".join(words)) if words else [])
+        starts = starts or ([Start(flags)] if flags else [])
     return [
         replace(one, environment={**kept, **one.environment}, left_out=(*one.left_out, *left))
         for one in starts

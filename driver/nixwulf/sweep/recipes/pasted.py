@@ -15,6 +15,7 @@ from nixwulf.sweep.recipes.recipe import Omission, Start
 from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
+_NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
 _PROMPT = re.compile(
     r"^[ \t]*(?:>[ \t])?(?:\$ |(?:\([\w.-]+\) ?)?\[?[\w.-]+@[\w.-]+[^\n$#]{0,80}[$#] )",
     re.MULTILINE,
@@ -22,7 +23,12 @@ _PROMPT = re.compile(
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
 _DEFAULT = re.compile(r"\$\{\w+:?-([^\s'\"$`{}]+)\}")
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+# What a container is given by its caller's shell: a variable of the same name, and folders.
+_HANDED = re.compile(r"((?:-e|--env)[ =])(\w+)=[\"']?\$\{?\2\}?[\"']?(?=\s|$)")
+_CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
+_MOUNTED = re.compile(
+    r"(?:-v|--volume|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
+)
 _CONTINUES = re.compile(r"\\[ \t]*$")
 _SHELLS = ("bash", "sh", "zsh")
 _IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
@@ -160,8 +166,14 @@ def split_start(command: ShellCommand) -> list[Start]:
     started = rest[inside:]
     shell = next((n for n, one in enumerate(rest) if PurePosixPath(one).name in _SHELLS), -1)
     if not inside and shell >= 0 and len(rest) > shell + 2:  # bash -c TEXT
+        around = Omission(" ".join(rest[:shell]) or program, _IN_TOOLBOX)
         return [
-            replace(one, environment={**environment, **one.environment}, line=command.line)
+            replace(
+                one,
+                environment={**environment, **one.environment},
+                line=command.line,
+                left_out=(around, *left, *one.left_out),
+            )
             for inner in commands(rest[-1])
             for one in split_start(inner)
         ]
@@ -171,7 +183,7 @@ def split_start(command: ShellCommand) -> list[Start]:
     before, options = rest[:inside], _wrappers()["variables"]
     for name, value in zip(before, (*before[1:], ""), strict=False):
         option, _, joined = name.partition("=")
-        if option in options and "=" in (joined or value):
+        if option in options and _NAMED.match(joined or value):
             environment |= dict([_pair(joined or value)])
         elif _ASSIGNED.match(name) and program not in ("docker", "podman"):
             environment |= dict([_pair(name)])
@@ -210,5 +222,13 @@ def _plain(text: str) -> str:
     """
     plain = _FENCE.sub("", _PROMPT.sub("", text.removeprefix("\ufeff").replace("\r", "")))
     plain = _DEFAULT.sub(r"\1", plain)
-    known = {name: value for name, _, value in _SET.findall(plain)}
-    return _VARIABLE.sub(lambda one: known.get(one[1] or one[2], one[0]), plain) if known else plain
+    if _CONTAINER.search(plain):
+        plain = _MOUNTED.sub(
+            lambda one: re.sub(r"[$(){}~]", "", one[0]), _HANDED.sub(r"\1\2", plain)
+        )
+    for name, _, value in _SET.findall(plain):
+        named = re.compile(rf"\$(?:\{{{name}\}}|{name}\b)")
+        if named.search(plain):
+            plain = re.sub(rf"^[ \t]*{name}=[^\n]*$", "", plain, flags=re.MULTILINE)
+            plain = named.sub(lambda _, value=value: value, plain)  # type: ignore[misc]
+    return plain

@@ -43,7 +43,7 @@ class _Found:
     transport: str = ""
     served: str = ""
     tokenizer: str = ""
-    context: int = 0
+    context: int | None = None
     values: dict[str, dict[Value, None]] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
     left_out: list[Omission] = field(default_factory=list)
@@ -249,7 +249,7 @@ def _depth(
     found: _Found, values: dict[str, list[Value]], parameters: Mapping[str, Parameter]
 ) -> None:
     """Of the context that a server was given, what is there before the prompt of the benchmark."""
-    if not found.context:
+    if found.context is None:
         return
     sizes = [int(values.get(key, [parameters[key].default])[0]) for key in ("n_prompt", "n_gen")]
     slots = max(int(one) for one in values.get("concurrency", [1]))
