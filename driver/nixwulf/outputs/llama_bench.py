@@ -476,7 +476,7 @@ def _model(row: LlamaBenchRow) -> dict[str, Any]:
     file = str(row.details.get("model_filename", "")).replace("\\", "/")
     counts = {key: _plain(row.details.get(name)) for key, name in _EXACT.items()}
     return {
-        "name": row.model,
+        "name": row.model or PurePosixPath(file).stem,
         "file": PurePosixPath(file).name,
         **{key: n for key, n in counts.items() if isinstance(n, int) and n > 0},
         **_sizes(row),

@@ -32,7 +32,8 @@ _ALONE = r"(?<![^\s|(\[=~±]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})
 _COMMA_DECIMALS = re.compile(
     _ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+,\d+|\d+,(?:\d{1,2}|\d{4,}))"), re.MULTILINE
 )
-_POINT_DECIMALS = re.compile(_ALONE.format(r"\d+\.\d+"), re.MULTILINE)
+_POINT_DECIMALS = re.compile(_ALONE.format(r"\d+\.(?:\d{1,2}|\d{4,})"), re.MULTILINE)
+_ANY_POINT = re.compile(_ALONE.format(r"\d[\d,]*\.\d+"), re.MULTILINE)
 _EUROPEAN = re.compile(_ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?"), re.MULTILINE)
 _THOUSANDS = _ALONE.format(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _GROUPED = re.compile(_THOUSANDS, re.MULTILINE)
@@ -73,8 +74,7 @@ def _pointed(text: str) -> str:
 
     Where no other number shows which of the two a comma is, a speed of 261,786 stays as it is.
     """
-    pointed = bool(_POINT_DECIMALS.search(text))
-    if _COMMA_DECIMALS.search(text) and not pointed:
+    if _COMMA_DECIMALS.search(text) and not _POINT_DECIMALS.search(text):
         return _EUROPEAN.sub(lambda one: one[0].replace(".", "").replace(",", "."), text)
-    grouped = _GROUPED if pointed else _GROUPED_COUNT
+    grouped = _GROUPED if _ANY_POINT.search(text) else _GROUPED_COUNT
     return grouped.sub(lambda one: one[0].replace(",", ""), text)
