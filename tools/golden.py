@@ -135,11 +135,11 @@ def dry_runs(golden: Golden) -> None:
 
 def repeats(golden: Golden) -> None:
     """What each cluster could repeat, and the plan of every seed, run and a record on it."""
-    sweeps, plans = (importlib.import_module(f"nixwulf.sweep.{m}") for m in ("sweep_file", "plan"))
+    plans = importlib.import_module("nixwulf.sweep.plan")
     lab = importlib.import_module("nixwulf.inventory.cluster").load_cluster("lab")
     earlier = golden.scratch / "earlier"
     shutil.copytree("examples/demo/records", earlier / "records")
-    plans.save_plan(plans.make_plan(sweeps.load_sweep("lab/demo"), lab), earlier / "plan.json")
+    plans.save_plan(plans.make_plan(plans.load_sweep("lab/demo"), lab), earlier / "plan.json")
     published = sorted((ROOT / "results/published/records").glob("*deepseek-r1*-4x-tcp-*"))[0].stem
     for path in _paths("clusters"):
         on = ("reproduce", "--cluster", path)

@@ -13,7 +13,7 @@ from typing import Any
 
 from nixwulf.cli.main import main
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
-from nixwulf.sweep.progress import TerminalProgress
+from nixwulf.sweep.recording import TerminalProgress
 
 _EVENTS = Path(os.environ["CAMPAIGN_EVENTS"])
 _real_time = time.time

@@ -24,8 +24,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
 from nixwulf.results.record import sealed
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan, parse_sweep
 from record_factory import failed, metric, ok
 
 FOLDERS = (

@@ -24,8 +24,7 @@ from stage import Stage, alone
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 
 class _Silent:

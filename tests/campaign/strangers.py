@@ -24,8 +24,7 @@ from stage import Missed, Stage, inside
 from canary_endpoint import MODEL
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save, sealed
-from nixwulf.sweep.plan import make_plan, save_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep, save_plan
 from record_factory import metric, ok
 
 FAR = "10.99.0.1"

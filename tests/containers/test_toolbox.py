@@ -21,8 +21,7 @@ from nixwulf.nodes.ssh import connections, open_all
 from nixwulf.plugins.engines import find
 from nixwulf.results.record import load, save
 from nixwulf.sweep import session as bench
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from stand_in import put
 
 pytestmark = pytest.mark.skipif(

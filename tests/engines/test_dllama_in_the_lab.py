@@ -24,8 +24,7 @@ from nixwulf.nodes.ssh import connections, open_all
 from nixwulf.plugins.engines.distributed_llama import ENGINE
 from nixwulf.results.record import load, save
 from nixwulf.sweep import session as bench
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 REFUSES_GPUS = b"This build does not support GPU"
 SMALL = {

@@ -17,8 +17,7 @@ from nixwulf.nodes import lab
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.results.record import load
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 SWEEP = """
 name: interrupted

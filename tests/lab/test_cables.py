@@ -9,8 +9,7 @@ from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.ops.preflight import preflight
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.sweep import session as bench
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 PAIRS = [("n1", "n2"), ("n1", "n3"), ("n2", "n3")]
 OF_MACHINES = {"benchmark": ["iperf3"], "parameters": {"seconds": [1]}}

@@ -11,8 +11,7 @@ import pytest
 from lab_under_test import Silent, llama_server, model_of_server, recorded
 
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 PORT, LOCKED = 18080, 18081
 URL = f"http://127.0.0.1:{PORT}"

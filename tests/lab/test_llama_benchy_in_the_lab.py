@@ -17,11 +17,10 @@ from pydoc_data.topics import topics
 import pytest
 from lab_under_test import Silent, llama_server, recorded
 
-from nixwulf.llm import byte_tokenizer
+from nixwulf.llm import random_model
 from nixwulf.plugins.benchmarks.llama_benchy import BOOK_FILE
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 LEFT = "grep -lsE 'rpc-server|llama-server|llama-benchy' /proc/[0-9]*/comm || true"
 INSTALLED = f"{os.environ['PATH']}:{Path(sys.prefix) / 'llama-benchy' / 'bin'}"
@@ -126,7 +125,7 @@ def test_a_server_that_wants_a_key_gets_it_and_no_file_that_is_kept_has_it(
     key, port = "s3cr3t-of-the-endpoint", 18090
     tokenizer = tmp_path / "tokenizer" / "tokenizer.json"
     tokenizer.parent.mkdir()
-    tokenizer.write_text(json.dumps(byte_tokenizer.tokenizer()))
+    tokenizer.write_text(json.dumps(random_model.tokenizer()))
     monkeypatch.setenv("OPENAI_API_KEY", key)
     document = plan_for(cluster, 1).sweep.document
     document["models"] = {"small": {"served": "mine"}}

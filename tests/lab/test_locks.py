@@ -13,10 +13,9 @@ from lab_under_test import as_machines, cluster_of, desk
 from nixwulf.cli.main import cli
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, GateError
 from nixwulf.inventory.cluster import Shape
-from nixwulf.nodes.hold import Hold, holding
-from nixwulf.nodes.process import OwnedProcess, stop_owned
+from nixwulf.nodes.process import Hold, OwnedProcess, holding, stop_owned
 from nixwulf.nodes.ssh import connections, open_all
-from nixwulf.ops.recover.down import state
+from nixwulf.ops.recover import state
 from nixwulf.results.record import load
 
 SWEEP = """

@@ -19,8 +19,7 @@ from nixwulf.plugins.gates import fabric as fabric_gates
 from nixwulf.plugins.runtime.openai import GREEDY
 from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 PROGRESS_S = 15
 RANKS_LEFT = "ls /run/nixwulf/*.pid 2>/dev/null; grep -ls mlx_lm /proc/[0-9]*/comm || true"

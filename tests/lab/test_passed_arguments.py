@@ -13,9 +13,8 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.recipes.as_sweep import read_recipes, sweep_text
-from nixwulf.sweep.sweep_file import parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 ENGINE = find("llama.cpp")

@@ -16,8 +16,7 @@ from nixwulf.nodes import transfer
 from nixwulf.nodes.ssh import connections
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.sweep import session as bench
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from pair_sweep import SWEEP
 from stand_in import put
 

@@ -12,9 +12,8 @@ from test_runs import plan_for
 
 from meter_server import serving, unreachable
 from nixwulf.inventory.cluster import Meter, load_cluster
-from nixwulf.nodes.power.samples import PowerSession
-from nixwulf.sweep import session
-from nixwulf.sweep.power import watch
+from nixwulf.nodes.power import PowerSession
+from nixwulf.sweep import power, session
 
 ENERGY = {"StatusSNS": {"ENERGY": {"Power": 88}}}
 SAMPLER_LEFT = "grep -lsa 'intel-rap[l]' /proc/[0-9]*/cmdline || true"
@@ -55,7 +54,7 @@ def nodes(cluster):
         pytest.MonkeyPatch.context() as patch,
         session.session(plan_for(cluster), Silent()) as connected,
     ):
-        patch.setattr(watch, "ROOT", "/tmp/machine")
+        patch.setattr(power, "ROOT", "/tmp/machine")
         for name, node in connected.nodes.items():
             node.script(MACHINE, name)
         yield connected
@@ -136,7 +135,7 @@ def test_a_sampler_that_is_killed_costs_no_run(run, nodes, cluster):
 def test_a_machine_without_power_readings_has_the_reason_for_each_node(
     run, cluster, nodes, monkeypatch
 ):
-    monkeypatch.setattr(watch, "ROOT", "/tmp/nothing")
+    monkeypatch.setattr(power, "ROOT", "/tmp/nothing")
     nodes.power = PowerSession()
     bare = replace(cluster, nodes=tuple(replace(node, meter=None) for node in cluster.nodes))
     connections = {

@@ -12,8 +12,7 @@ from nixwulf.llm import random_gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.transfer import put
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan, parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 PARAMETERS = {"positions": [48], "n_prompt": [256], "needles": [2], "threads": [1]}

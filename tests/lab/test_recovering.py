@@ -20,11 +20,10 @@ from nixwulf.inventory.cluster import Shape, load_cluster
 from nixwulf.nodes import lab
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import connections
-from nixwulf.ops.recover.ladder import Recovered
+from nixwulf.ops.recover import Recovered
 from nixwulf.results.record import load
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan, save_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep, save_plan
 from stand_in import put
 
 # Each boot has its own id, and a boot repairs what a test broke.

@@ -14,8 +14,7 @@ from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep import session as bench
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.transport import CHATTER_BYTES
 
 PROGRESS_S = 4
@@ -187,11 +186,11 @@ def test_a_run_longer_than_the_wall_limit_is_a_timeout_and_no_server_is_blamed(r
     limits = {"wall_s": 8, "progress_s": 60}
     record = run(long_plan(cluster, limits=limits, matrix={"parallelism": ["tensor"]}))
     assert record["outcome"] == "timeout"
-    # Stopping the client ends servers that are sending to it.
-    assert record["failure"] == {
-        "phase": "measure",
-        "reason": "The run took longer than 8 s.",
-    }
+    # Stopping the client ends servers that are sending to it. A busy machine is still at its texts.
+    failure = record["failure"]
+    assert failure.keys() == {"phase", "reason"}
+    assert failure["phase"] in {"sanity", "measure"}
+    assert failure["reason"] == "The run took longer than 8 s."
 
 
 def test_text_that_differs_from_one_nodes_is_gibberish(run, nodes, cluster, tmp_path):

@@ -11,8 +11,7 @@ from lab_under_test import Silent, recorded
 
 from nixwulf.plugins.runtime.texts import KINDS
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 PROGRESS_S = 20
 # Of runs that hang: a test waits for it once or twice.

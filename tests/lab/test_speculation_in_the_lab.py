@@ -9,8 +9,7 @@ from lab_under_test import Silent, recorded_each
 from nixwulf.core.errors import InputError
 from nixwulf.plugins.engines.llama_cpp import options
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 LOGGED = re.compile(r"draft acceptance = \S+ \( *(\d+) accepted / *(\d+) generated\)")

@@ -22,9 +22,9 @@ from nixwulf.nodes import lab
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.results import record
 from nixwulf.results.store import read_folder
-from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.sweep.plan import load_sweep
 from nixwulf.tune import measure
-from nixwulf.tune.serving import serve_commands, serving
+from nixwulf.tune.render import serve_commands, serving
 
 SHORT = ("--engine", "llama.cpp", "--n-prompt", "16", "--n-gen", "8", "--samples", "1")
 

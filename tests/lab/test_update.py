@@ -22,7 +22,7 @@ from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import connections
 from nixwulf.ops.deploy.flake import Built
-from nixwulf.ops.deploy.update import _SCRIPT, Target, switch_all
+from nixwulf.ops.deploy.install import _SCRIPT, Target, switch_all
 
 SYSTEMS = "/run/systems"
 

@@ -14,8 +14,7 @@ from nixwulf.nodes import ssh
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
 from nixwulf.results.record import load, save
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from stand_in import put
 
 PROGRESS_S = 4

@@ -12,8 +12,7 @@ from lab_under_test import recorded
 from nixwulf.llm import place, random_safetensors
 from nixwulf.plugins.engines import find
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 PROGRESS_S = 60
 LEFT = "ls /run/nixwulf/*.pid 2>/dev/null; grep -ls vllm /proc/[0-9]*/comm || true"

@@ -10,7 +10,7 @@ import pytest
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy.flake import Built
-from nixwulf.ops.deploy.update import Target, bring_command
+from nixwulf.ops.deploy.install import Target, bring_command
 
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
 # Built outside a sandbox: neither stdenv nor a cache is needed for a file with one line.

@@ -49,7 +49,7 @@ in make "top" { parts = map (name: make name { }) [
 BUILD = """
 import sys
 from nixwulf.core.errors import NixwulfError
-from nixwulf.ops.deploy.building import build_here
+from nixwulf.ops.deploy.flake import build_here
 try:
     build_here(sys.argv[1:], "The systems are")
 except NixwulfError as error:

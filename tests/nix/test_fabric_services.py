@@ -3,7 +3,7 @@
 import re
 import subprocess
 
-from nixwulf.ops.deploy.update import _SCRIPT
+from nixwulf.ops.deploy.install import _SCRIPT
 
 NODE = """
 system: (system.extendModules {

@@ -24,9 +24,7 @@ from quality_report import report
 from quality_servers import ONE, SETUPS, completer
 
 from nixwulf.plugins.runtime.logprobs import Completer
-from nixwulf.sweep.prompts import LONG, SHORT, answer_tokens, room
-from nixwulf.sweep.references import reference_of
-from nixwulf.sweep.verdict import judge
+from nixwulf.sweep.references import LONG, SHORT, answer_tokens, judge, reference_of, room
 
 KEPT = Path(tempfile.gettempdir()) / "nixwulf-quality.jsonl"
 SEEDS = 5

@@ -17,7 +17,7 @@ from quality_models import Damage
 from quality_servers import Setup, completer
 
 from nixwulf.plugins.runtime.logprobs import compare
-from nixwulf.sweep.prompts import SHORT, answer_tokens, room
+from nixwulf.sweep.references import SHORT, answer_tokens, room
 
 SEEDS = 3
 _THREADS = ("-t", "1")

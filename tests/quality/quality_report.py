@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nixwulf.sweep.verdict import CPU_LIMIT, FACTOR, LEAST_LIMIT, MOST_LIMIT
+from nixwulf.sweep.references import CPU_LIMIT, FACTOR, LEAST_LIMIT, MOST_LIMIT
 
 FIGURES = Path(__file__).parents[2] / "results" / "figures"
 Row = dict[str, Any]

@@ -13,8 +13,7 @@ from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 
 class Started(NamedTuple):

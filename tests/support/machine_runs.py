@@ -7,8 +7,7 @@ from nixwulf.nodes.facts import parse_facts
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 
 def run_of(tmp_path, benchmark, cluster="lab", nodes=2, warm_up=True, facts=None, **options):

@@ -11,20 +11,19 @@ from ipaddress import IPv4Interface
 
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, Node, parse_cluster
-from nixwulf.nodes.hardware import Hardware
-from nixwulf.nodes.interfaces import Interface
+from nixwulf.nodes.interfaces import Hardware, Interface
 from nixwulf.ops.deploy.machine import Machine
-from nixwulf.ops.survey.draft import Draft, draft
+from nixwulf.ops.survey.draft import Draft, draft, render
 from nixwulf.ops.survey.machines import Surveyed
-from nixwulf.ops.survey.reach import (
+from nixwulf.ops.survey.wires import (
     Pair,
     Reach,
+    candidates,
     groups,
     pairs_between,
     pairs_to_try,
+    wires,
 )
-from nixwulf.ops.survey.render import render
-from nixwulf.ops.survey.wires import candidates, wires
 
 _MACS = itertools.count(1)
 

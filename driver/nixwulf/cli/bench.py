@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.results.compare.comparison import Comparison
     from nixwulf.results.record import Record
-    from nixwulf.sweep.plan import Plan
-    from nixwulf.sweep.progress import TerminalProgress
-    from nixwulf.sweep.sweep_file import Sweep
+    from nixwulf.sweep.plan import Plan, Sweep
+    from nixwulf.sweep.recording import TerminalProgress
 
 
 @click.command()
@@ -105,10 +104,6 @@ def _report(
 ) -> int:
     """Report on what was measured; gives the exit code.
 
-    Args:
-        stopped: what ended the sweep early.
-        compared: compares the run with its baseline, if it has one.
-
     Raises:
         NixwulfError: the report cannot be written.
     """
@@ -147,11 +142,11 @@ def _show_while_building(progress: TerminalProgress) -> None:
 
 def _loaded(name: str, cluster: Cluster, *, hold: bool) -> Sweep:
     """A sweep; hold: tags of toolboxes that have no digest yet are held to that of today."""
-    from nixwulf.ops.engines import toolboxes
-    from nixwulf.sweep.sweep_file import load_sweep
+    from nixwulf.ops.engines import install
+    from nixwulf.sweep.plan import load_sweep
 
     sweep = load_sweep(name)
-    for sentence in toolboxes.hold(sweep.toolboxes if hold else (), cluster.source):
+    for sentence in install.hold(sweep.toolboxes if hold else (), cluster.source):
         click.echo(sentence, err=True)
     return sweep
 
@@ -171,10 +166,9 @@ def _require_companions(given: Mapping[str, Any]) -> None:
 
 
 def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Comparison]:
-    """What compares a run's records with its baseline, both read before anything runs.
+    """What compares a run with its baseline: a run folder, or a query of the plan's own cases.
 
-    Args:
-        baseline: a run folder, or a query of the plan's own cases, which are run in turn.
+    Both are read before anything runs.
     """
     from nixwulf.core.query import is_query
     from nixwulf.results.compare.comparison import compare

@@ -102,7 +102,7 @@ def check(ctx: click.Context, file: str) -> None:
     from nixwulf.cli.preflight import hold, print_file
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.survey.differences import additions, differences
+    from nixwulf.ops.survey.draft import additions, differences
 
     found = load_cluster(file)
     print_file(found)
@@ -131,9 +131,8 @@ def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:
     """The text of a cluster file; what is noteworthy goes to standard error."""
     from nixwulf.inventory.cluster import Node
     from nixwulf.nodes.ssh import connect, hosts_of
-    from nixwulf.ops.survey.inquiry import inquire, renamed
+    from nixwulf.ops.survey.draft import inquire, renamed, render
     from nixwulf.ops.survey.machines import check_different, node_names, survey
-    from nixwulf.ops.survey.render import render
 
     other = config if config and config.expanduser() != Path.home() / ".ssh" / "config" else None
     if config is not None and not hosts:
@@ -173,9 +172,8 @@ def _read(text: str) -> Cluster:
 def _survey_of(
     cluster: Cluster, reached: dict[str, Connection]
 ) -> tuple[Sequence[Surveyed], Cluster]:
-    from nixwulf.ops.survey.inquiry import inquire
+    from nixwulf.ops.survey.draft import inquire, render
     from nixwulf.ops.survey.machines import survey
-    from nixwulf.ops.survey.render import render
 
     machines = survey([reached[node.name] for node in cluster.nodes])
     return machines, _read(render(inquire(cluster.name, machines, reached, _step)))

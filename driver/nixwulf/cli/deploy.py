@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @machines
 @only_nodes
-@click.option(
-    "--phase",
-    type=click.Choice(["install", "verify"]),
-    help="Only this phase.",
-)
+@click.option("--phase", type=click.Choice(["install", "verify"]), help="Only this phase.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
 @json_format("Of a dry run's plan.")
 @flake_option
@@ -99,8 +95,7 @@ def deploy(
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy.flake import check_reference, load_prebuilt
     from nixwulf.ops.deploy.install import check_extra_files
-    from nixwulf.ops.deploy.plan import check_deployable
-    from nixwulf.ops.deploy.text import new_to_others, plan_text
+    from nixwulf.ops.deploy.plan import check_deployable, new_to_others, plan_text
 
     if form == "json" and (phase or not dry_run):
         raise click.UsageError("--format json is of --dry-run.")
@@ -224,7 +219,7 @@ def _plan(
 
 def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
     """The nodes whose name was typed, or given with --yes-wipe."""
-    from nixwulf.ops.deploy.text import wiping
+    from nixwulf.ops.deploy.plan import wiping
 
     unconfirmed = [node for node in plan.to_install if node.node.name not in yes_wipe]
     if unconfirmed and not sys.stdin.isatty():
@@ -303,8 +298,8 @@ def _paths(
 def _verify(
     cluster: Cluster, connections: Sequence[Connection], paths: Mapping[str, str], wait_s: float
 ) -> int:
-    from nixwulf.ops.deploy.text import verified_text
-    from nixwulf.ops.deploy.verify import verify
+    from nixwulf.ops.deploy.machine import verify
+    from nixwulf.ops.deploy.plan import verified_text
 
     if wait_s:
         click.echo(f"Waiting up to {wait_s:.0f} s for the nodes to come back.", err=True)

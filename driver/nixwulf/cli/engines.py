@@ -121,13 +121,13 @@ def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
     """
     from nixwulf.nodes import container
     from nixwulf.nodes.ssh import each
-    from nixwulf.ops.engines import install, toolboxes
+    from nixwulf.ops.engines import install
     from nixwulf.plugins.engines import DEFAULT, find
 
     engine, (cluster, nodes) = find(DEFAULT), open_nodes(name, chosen)
     if toolbox:
         image = container.resolve(toolbox, "--toolbox", cluster.source)
-        removed = each(lambda node: toolboxes.remove(node, image), nodes)
+        removed = each(lambda node: install.remove_images(node, image), nodes)
     else:
         removed = each(lambda node: install.remove(node, engine), nodes)
     for node, was_there in zip(nodes, removed, strict=True):
@@ -138,15 +138,15 @@ def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
 def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool) -> None:
     """Hold a toolbox to a digest, and bring its image to nodes."""
     from nixwulf.nodes import container
-    from nixwulf.ops.engines import toolboxes
+    from nixwulf.ops.engines import install
 
-    held = [*toolboxes.hold([name], cluster.source)]
+    held = [*install.hold([name], cluster.source)]
     if not held and "@" not in name:
-        held = [*filter(None, [toolboxes.hold_again(name, cluster.source, accept=accept)])]
+        held = [*filter(None, [install.hold_again(name, cluster.source, accept=accept)])]
     for sentence in held:
         click.echo(sentence, err=True)
     image = container.resolve(name, "--toolbox", cluster.source)
-    for node, programs in toolboxes.pull(nodes, image, machine_progress()).items():
+    for node, programs in install.pull(nodes, image, machine_progress()).items():
         click.echo(f"{node}: {image} has {', '.join(programs) or 'no program of an engine'}")
 
 

@@ -113,7 +113,7 @@ def import_(
             )
         raise click.UsageError("Missing option '--platform'.")
     from nixwulf.core.registry import choose
-    from nixwulf.inventory.fabric_kinds import KINDS
+    from nixwulf.inventory.fabrics import KINDS
     from nixwulf.results.importing import UserMetadata, reading_of, require_use
 
     if options["fabric_kind"]:

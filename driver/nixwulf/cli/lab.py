@@ -144,7 +144,7 @@ def link(
     import dataclasses
 
     from nixwulf.nodes import lab as labs
-    from nixwulf.nodes.hold import holding
+    from nixwulf.nodes.process import holding
     from nixwulf.nodes.ssh import connections
 
     found = labs.find(name)

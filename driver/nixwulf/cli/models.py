@@ -66,10 +66,7 @@ def get(source: str, only: str | None, revision: str | None, sha256: str | None)
     found = get_model(source, only, revision, sha256, lambda words: click.echo(words, err=True))
     origin = f", {found['origin']}" if found.get("origin") else ""
     click.echo(f"{found['name']}: {_size(found['bytes'])}, sha256 {found['sha256']}{origin}")
-    click.echo(
-        f"Push it by 'nixwulf models push {found['name']} --cluster FILE'.",
-        err=True,
-    )
+    click.echo(f"Push it by 'nixwulf models push {found['name']} --cluster FILE'.", err=True)
 
 
 @models.command()
@@ -147,7 +144,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     """
     from nixwulf.core.document import Column, Table, output, rich_table
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.machines import HERE, here
+    from nixwulf.ops.models.chain import HERE, here
 
     listings = {HERE: here(store.list_models)}
     if cluster or chosen:
@@ -186,7 +183,7 @@ def verify(
     then mends it from another machine's copy.
     """
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.machines import HERE, here
+    from nixwulf.ops.models.chain import HERE, here
 
     if cluster or chosen:
         found = dict(_on_nodes(cluster, chosen, "verify", model))
@@ -216,7 +213,7 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
     Only files of that model go; nothing outside of the folder is ever removed.
     """
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.machines import HERE, here
+    from nixwulf.ops.models.chain import HERE, here
     from nixwulf.ops.models.push import entry_of
 
     if cluster or chosen:
@@ -242,7 +239,7 @@ def _on_nodes(
 ) -> Iterable[tuple[str, dict[str, Any]]]:
     """What a command of the store gives on each chosen node; raises GateError."""
     from nixwulf.nodes.ssh import each
-    from nixwulf.ops.models.machines import on_node
+    from nixwulf.ops.models.chain import on_node
     from nixwulf.ops.models.push import checked_name
 
     cluster, nodes = open_nodes(name, chosen)

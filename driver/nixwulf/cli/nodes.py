@@ -84,7 +84,7 @@ def reboot(
     Examples:
       nixwulf nodes reboot --cluster clusters/mine.toml --node fw2
     """
-    from nixwulf.ops.recover.down import reboot as reboot_all
+    from nixwulf.ops.recover import reboot as reboot_all
 
     found, going = _going_down(cluster, chosen)
     failures = reboot_all(going, timeout_s, _say)
@@ -98,11 +98,7 @@ def reboot(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def shutdown(
-    ctx: click.Context,
-    cluster: str | None,
-    chosen: tuple[str, ...],
-    timeout_s: float,
-    yes: bool,
+    ctx: click.Context, cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes: bool
 ) -> None:
     """Shut nodes down at the same moment; somebody has to turn them on again.
 
@@ -110,7 +106,7 @@ def shutdown(
     Examples:
       nixwulf nodes shutdown --cluster clusters/mine.toml
     """
-    from nixwulf.ops.recover.down import shut_down
+    from nixwulf.ops.recover import shut_down
 
     found, going = _going_down(cluster, chosen)
     names = ", ".join(node.node.name for node in going)
@@ -156,7 +152,7 @@ def recover_(
       nixwulf nodes recover --cluster clusters/mine.toml
       nixwulf nodes recover --cluster clusters/mine.toml --node fw2 --up-to reboot
     """
-    from nixwulf.ops.recover.ladder import STEPS, recover
+    from nixwulf.ops.recover import STEPS, recover
     from nixwulf.plugins.gates import known_names
 
     waived = known_names(waive)
@@ -191,7 +187,7 @@ def _failed(failures: dict[str, str], state: str, command: str) -> int:
 
 def _going_down(name: str | None, chosen: tuple[str, ...]) -> tuple[str, list[Connection]]:
     """How to name the cluster on a command line, and the nodes with those that go with them."""
-    from nixwulf.ops.recover.down import groups
+    from nixwulf.ops.recover import groups
 
     found = _found(name, chosen)
     if found.cluster.is_lab:

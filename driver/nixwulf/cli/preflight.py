@@ -109,7 +109,7 @@ def print_file(found: Cluster) -> None:
 
 
 def _print_status(connections: Mapping[str, Connection], form: str) -> bool:
-    from nixwulf.ops.recover.down import states
+    from nixwulf.ops.recover import states
 
     found = states(connections.values())
     text = "\n".join(one.sentence() for one in found)
@@ -120,7 +120,7 @@ def _print_status(connections: Mapping[str, Connection], form: str) -> bool:
 def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
     from nixwulf.core.text import plural
     from nixwulf.ops.deploy.machine import reach_machines
-    from nixwulf.ops.deploy.text import facts_text
+    from nixwulf.ops.deploy.plan import facts_text
 
     click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
     machines = reach_machines(connections)

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from nixwulf.results.publish.words import Unknown
     from nixwulf.results.store import RunFolder
 
-_KEEP = {
-    "address": "address",
-    "host": "host name",
-    "user": "user name",
-    "serial": "serial number",
-}
+_KEEP = {"address": "address", "host": "host name", "user": "user name", "serial": "serial number"}
 _EXAMPLES = 3
 _LONGEST = 44
 _MOST_WORDS = 15

@@ -14,7 +14,7 @@ from nixwulf.core.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
-    from nixwulf.sweep.sweep_file import Sweep
+    from nixwulf.sweep.plan import Sweep
 
 _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 
@@ -58,9 +58,8 @@ def reproduce(
     from nixwulf.results.store import read_folder
     from nixwulf.sweep.plan import make_plan, plan_to_resume
     from nixwulf.sweep.render import print_plan
-    from nixwulf.sweep.reproduce import render
-    from nixwulf.sweep.reproduce.conditions import repeatable
-    from nixwulf.sweep.reproduce.expected import expectations
+    from nixwulf.sweep.reproduce import outcome
+    from nixwulf.sweep.reproduce.conditions import expectations, repeatable
     from nixwulf.sweep.reproduce.outcome import FASTER, INSIDE, repeats
 
     if resume is not None:
@@ -73,7 +72,7 @@ def reproduce(
         if form == "json":
             print_json([record for record, plan in could if not isinstance(plan, str)])
         else:
-            render.list_repeatable(could, cluster)
+            outcome.list_repeatable(could, cluster)
         return
     else:
         machines = load_cluster(cluster)
@@ -82,11 +81,11 @@ def reproduce(
         folder = out or new_folder(plan.sweep.name, machines)
     expectations(plan.sweep)  # a record that is not there is found before anything runs
     if dry_run and form == "json":
-        print_json([render.document(repeat) for repeat in repeats(plan, ())])
+        print_json([outcome.document(repeat) for repeat in repeats(plan, ())])
         return
     if dry_run:
         print_plan(plan)
-        render.expected(repeats(plan, ()), plan)
+        outcome.expected(repeats(plan, ()), plan)
         return
     new = resume is None
     stopped = run(plan, folder, "reproduce", lambda _: load(), new=new, own_cluster=new, **running)
@@ -95,9 +94,9 @@ def reproduce(
     click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
     found = repeats(plan, read_folder(folder).records)
     if form == "json":
-        print_json([render.document(repeat) for repeat in found])
+        print_json([outcome.document(repeat) for repeat in found])
     else:
-        render.to_terminal(found, str(folder))
+        outcome.to_terminal(found, str(folder))
     if stopped:
         ctx.exit(stopped.exit_code)
     good = all(repeat.verdict in {INSIDE, FASTER} for repeat in found)
@@ -108,9 +107,14 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
     """The sweep of a seed, a run or a published record, and a run's --only; raises InputError."""
     from nixwulf.core.files import find_input, known_inputs
     from nixwulf.results.store import read_folder
-    from nixwulf.sweep.reproduce.conditions import fitted, sweep_of_record, sweep_of_run
-    from nixwulf.sweep.reproduce.expected import published, reference
-    from nixwulf.sweep.sweep_file import load_sweep
+    from nixwulf.sweep.plan import load_sweep
+    from nixwulf.sweep.reproduce.conditions import (
+        fitted,
+        published,
+        reference,
+        sweep_of_record,
+        sweep_of_run,
+    )
 
     path = Path(target)
     if path.is_dir():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.sweep.plan import Plan
-    from nixwulf.sweep.progress import TerminalProgress
+    from nixwulf.sweep.recording import TerminalProgress
 
 
 def new_folder(name: str, cluster: Cluster) -> Path:
@@ -54,7 +54,7 @@ def run(
     from nixwulf.plugins.meters import complaints
     from nixwulf.sweep import consent
     from nixwulf.sweep.plan import resuming
-    from nixwulf.sweep.progress import make_progress
+    from nixwulf.sweep.recording import make_progress
     from nixwulf.sweep.session import record_path, run_plan
 
     allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
@@ -80,9 +80,6 @@ def run(
 @contextmanager
 def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
     """The folder of a run, for this driver alone while the block lasts.
-
-    Args:
-        new: the plan of a run that begins, which is saved there; None of one that goes on.
 
     Raises:
         InputError: the folder of a run that begins is not new, or another driver has it.

@@ -135,11 +135,9 @@ def tune(
     """
     from nixwulf.core.document import output
     from nixwulf.inventory.cluster import load_cluster
-    from nixwulf.tune.goals import GOALS
-    from nixwulf.tune.options import Request
+    from nixwulf.tune.options import GOALS, Request, engines_for, read_subject
     from nixwulf.tune.render import document, minutes, print_ranking
     from nixwulf.tune.search import begin, decide
-    from nixwulf.tune.subject import engines_for, read_subject
 
     if out and not dry_run:
         check_new(out)
@@ -176,9 +174,8 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
     from nixwulf.core.document import output
     from nixwulf.core.files import write_atomically
     from nixwulf.report import load, summary_of, write
-    from nixwulf.sweep.plan import make_plan
-    from nixwulf.sweep.progress import TerminalProgress
-    from nixwulf.sweep.sweep_file import parse_sweep
+    from nixwulf.sweep.plan import make_plan, parse_sweep
+    from nixwulf.sweep.recording import TerminalProgress
     from nixwulf.tune import render
     from nixwulf.tune.measure import measure
     from nixwulf.tune.options import sweep_document

@@ -17,7 +17,7 @@ from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
-    from nixwulf.ops.deploy.update import Target
+    from nixwulf.ops.deploy.install import Target
 
 
 @click.command()
@@ -112,9 +112,15 @@ def _targets(
     """
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.deploy.building import systems_built_here
-    from nixwulf.ops.deploy.flake import Built, attribute, installable, load_prebuilt, systems
-    from nixwulf.ops.deploy.update import Target
+    from nixwulf.ops.deploy.flake import (
+        Built,
+        attribute,
+        installable,
+        load_prebuilt,
+        systems,
+        systems_built_here,
+    )
+    from nixwulf.ops.deploy.install import Target
 
     names = {node.name: attribute(cluster, node) for node in nodes}
     found = dict.fromkeys(names.values(), Built(None, ""))
@@ -136,7 +142,7 @@ def _targets(
 
 
 def _print_commands(targets: Sequence[Target], seconds: int) -> None:
-    from nixwulf.ops.deploy import update as updating
+    from nixwulf.ops.deploy import install as updating
 
     build = updating.build_command(targets)
     if build:
@@ -161,8 +167,8 @@ def _bring(
     """
     from nixwulf.core.text import plural
     from nixwulf.nodes.ssh import open_all
-    from nixwulf.ops.deploy import update as updating
-    from nixwulf.ops.deploy.building import build_here
+    from nixwulf.ops.deploy import install as updating
+    from nixwulf.ops.deploy.flake import build_here
 
     failures = list(open_all(target.connection for target in targets).values())
     failures = failures or updating.unfit(cluster, targets, expect_cluster)
@@ -179,7 +185,7 @@ def _bring(
 
 
 def _switch(targets: Sequence[Target], seconds: int) -> int:
-    from nixwulf.ops.deploy import update as updating
+    from nixwulf.ops.deploy import install as updating
 
     def report(node: str, words: str) -> None:
         click.echo(f"{node}: {words}", err=True)

@@ -100,8 +100,8 @@ def _toml(path: Path) -> str:
 
 
 def _sweep(path: Path) -> str:
-    from nixwulf.sweep.reproduce.expected import expectations
-    from nixwulf.sweep.sweep_file import load_sweep
+    from nixwulf.sweep.plan import load_sweep
+    from nixwulf.sweep.reproduce.conditions import expectations
 
     sweep = load_sweep(path)
     if sweep.expect:

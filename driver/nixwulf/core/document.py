@@ -153,7 +153,6 @@ def say(
 
     Args:
         text: without control characters, unless it is a Text.
-        indent: columns.
         whole: also one line on a terminal, such as one with a link, or to copy.
     """
     line = text if isinstance(text, Text) else Text(clean(text), style=style)
@@ -225,16 +224,16 @@ def _widths(table: Table) -> list[int]:
     ]
 
 
-def plain_table(table: Table, *, indent: int = 0, gap: int = 2) -> str:
+def plain_table(table: Table, *, indent: int = 0) -> str:
     """A table as lines of which none is broken, so that they can be copied.
 
-    The rows of a group are under its words, after an empty line; indent and gap are characters.
+    The rows of a group are under its words, after an empty line; indent is characters.
     """
     widths = _widths(table)
 
     def line(texts: Iterable[str]) -> str:
         cells = (text.ljust(width) for text, width in zip(texts, widths, strict=True))
-        return (" " * indent + (" " * gap).join(cells)).rstrip()
+        return (" " * indent + "  ".join(cells)).rstrip()
 
     parts = [line(table.heads)] if any(table.heads) else []
     for group, rows in table.groups:

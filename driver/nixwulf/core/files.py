@@ -296,12 +296,7 @@ ELSEWHERE = "free some space or choose another folder with --out"
 
 
 def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) -> None:
-    """Write a whole file or nothing: a reader sees the old content or the new, never a part.
-
-    Args:
-        path: of the file, whose folder is made.
-        content: text is written as UTF-8.
-        remedy: what to do where that fails.
+    """Write a whole UTF-8 file or nothing: a reader sees the old content or the new, never a part.
 
     Raises:
         InputError: the device is full or the folder cannot be written.

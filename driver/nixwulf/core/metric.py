@@ -98,11 +98,7 @@ class Metric:
 
 
 def accepted(acceptance: str) -> str:
-    """What stands behind a speed with drafted tokens: ' (71.2 % accepted)'; else nothing.
-
-    Args:
-        acceptance: as observed: a share, or why there is none.
-    """
+    """What stands behind a speed with drafted tokens: ' (71.2 % accepted)'; else nothing."""
     if not acceptance:
         return ""
     return f" ({acceptance} accepted)" if acceptance.endswith("%") else f" ({acceptance})"

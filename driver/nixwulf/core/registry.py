@@ -30,14 +30,7 @@ def discover(package: ModuleType, attribute: str) -> dict[str, object]:
 
 
 def choose(found: dict[str, Found], name: str, what: str, source: str) -> Found:
-    """The plug-in of a name.
-
-    Args:
-        found: all of the kind, by name.
-
-    Raises:
-        InputError: there is none, with the names there are.
-    """
+    """The plug-in of a name; raises InputError with the names there are where there is none."""
     if name not in found:
         raise InputError(f"{source}: unknown {what} {name!r}; {did_you_mean(name, found)}")
     return found[name]

@@ -91,8 +91,7 @@ def _fast_validator(kind: Kind, tolerant: bool) -> Any:
 def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
     """Every problem of a document, each a sentence that names the key and what was expected.
 
-    Args:
-        tolerant: it may have keys that the schema does not know, and other values of its lists.
+    Where tolerant, keys and values of lists that the schema does not know are none.
     """
     errors = islice(_validator(kind, tolerant).iter_errors(document), _MOST_PROBLEMS)
     return [_sentence(error) for error in sorted(errors, key=_order)]
@@ -108,14 +107,7 @@ def check(document: Any, kind: Kind, source: str) -> None:
 
 
 def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool) -> None:
-    """As check, but fast for a valid document that came from JSON.
-
-    Args:
-        tolerant: it may have keys that the schema does not know, and other values of its lists.
-
-    Raises:
-        InputError: with the source and the first key that is wrong.
-    """
+    """As check, but fast for a valid document that came from JSON; tolerant as in problems."""
     fast = _fast_validator(kind, tolerant)
     if not fast.is_valid(document):
         import orjson

@@ -1,11 +1,15 @@
-"""Numbers and labels as every form of the report writes them."""
+"""Numbers, labels and names as every form of the report writes them."""
 
 from __future__ import annotations
 
+import getpass
+import hashlib
+import json
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 GIB = 2**30
 
@@ -37,12 +41,7 @@ def format_significant(value: float) -> str:
 
 
 def format_interval(value: float, low: float, high: float) -> str:
-    """A predicted value with its interval: '~15.2 (12.4 to 18.6)'.
-
-    Args:
-        value: in any unit.
-        low: the lower end of the interval, in the same unit.
-    """
+    """A predicted value with its interval, all in one unit: '~15.2 (12.4 to 18.6)'."""
     texts = map(format_significant, (low, high))
     return f"~{format_significant(value)} ({' to '.join(texts)})"
 
@@ -129,12 +128,7 @@ def link_name(fabric: str, transport: str) -> str:
 
 
 def case_name(nodes: int, parallelism: str, link: str) -> str:
-    """How a case differs from the others of its setting: '2 nodes, tensor, lan', or 'one node'.
-
-    Args:
-        parallelism: such as 'tensor', empty for none.
-        link: the fabric and the transport, empty for none.
-    """
+    """How a case differs from the others of its setting: '2 nodes, tensor, lan', or 'one node'."""
     if nodes == 1:
         return "one node"
     return ", ".join(filter(None, (plural(nodes, "node"), parallelism, link)))
@@ -145,3 +139,22 @@ def unbroken(text: str) -> str:
     return re.sub(
         r"(\d) (?=(µs|ms|s|tok/s|Gbit/s|GB/s|Gflop/s|%|×|nodes?)\b|%|×)", "\\1\u00a0", text
     )
+
+
+def slug(text: str, longest: int, also: str = "") -> str:
+    """At most `longest` lower case letters, digits and what is also kept; '-' for all else."""
+    words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
+    return words[:longest].strip(f"-{also}")
+
+
+def fingerprint(document: Any) -> str:
+    """sha256 of JSON with sorted keys, 64 hexadecimal digits: documents that are equal share it."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def login() -> str | None:
+    """The name of the user of this process; None where a number has none, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None

@@ -211,11 +211,8 @@ def fetch(
     head: bool = False,
     **given: Any,
 ) -> Reply:
-    """The whole answer, waited for in this thread, of a client that is closed with it.
-
-    Args:
-        seconds: from connecting to the last byte; half of it to connect.
-        head: whether the status is all that is wanted.
+    """The whole answer, waited for here, of a client closed with it; half of `seconds` is to
+    connect.
 
     Raises:
         NoAnswer: there was none in time.

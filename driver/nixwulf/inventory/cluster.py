@@ -13,8 +13,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_toml
 from nixwulf.core.schema import check
 from nixwulf.core.text import did_you_mean
-from nixwulf.inventory.attachments import Attachment, Ends, cable_all, ends_problem
-from nixwulf.inventory.fabric_kinds import KINDS
+from nixwulf.inventory.fabrics import KINDS, Attachment, Ends, cable_all, ends_problem
 from nixwulf.inventory.platforms import load_platform, memory_bandwidth_gbs, platform_names
 
 LAB_PLATFORM = "lab"

@@ -81,7 +81,6 @@ def platforms_like(system: str, vendor: str, target: str | None) -> list[str]:
 
     Args:
         system: what Nix calls it, such as 'x86_64-linux'.
-        vendor: who made its GPU, as in a platform's facts; empty where there is none.
         target: the GPU as LLVM names it, None where it is not known.
     """
     found = []

@@ -11,7 +11,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import first_bytes
-from nixwulf.core.naming import fingerprint
+from nixwulf.core.text import fingerprint
 from nixwulf.llm import catalog, dllama, gguf, safetensors
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, FirstBytes, ModelShape, Sizes
 from nixwulf.llm.random_model import RandomModel, parse_random_model

@@ -48,10 +48,6 @@ _WINDOWED = {"sliding_attention", "chunked_attention"}
 def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstBytes) -> Header:
     """The header of a model by the files of a folder and its config.json.
 
-    Args:
-        paths: all *.safetensors of the folder.
-        first_bytes: reads so many bytes of a path.
-
     Raises:
         Exception: one of NOT_OF_A_MODEL, also for no files at all.
     """

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -31,33 +32,7 @@ _LOCK = DATA / "toolboxes.lock.json"
 _REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
 _TAGGED = re.compile(r"(\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+):([\w.-]+)")
 _PROBE_S = 120
-# $1 is the image, $2 the model or nothing, the rest the programs to look for inside. What the node
-# has comes first, a word a line; the places inside follow the two dashes.
-_LOOK = """
-image=$1 model=$2; shift 2
-command -v podman >/dev/null || { echo podman; exit 0; }
-podman image exists "$image" 2>/dev/null || { echo image; exit 0; }
-for device in /dev/dri /dev/kfd /dev/infiniband; do [ ! -e "$device" ] || echo "$device"; done
-# NVIDIA's devices need the host's libraries, which the specification of CDI names.
-if [ -e /dev/nvidiactl ]; then
-  grep -qs nvidia.com/gpu /etc/cdi/* /run/cdi/* || { echo cdi; exit 0; }
-  echo nvidia.com/gpu=all
-fi
-if (ulimit -l unlimited) 2>/dev/null; then echo memlock; fi
-if [ -d "$model" ]; then echo "model:$model"
-elif [ -e "$model" ]; then echo "model:$(dirname "$model")"; fi
-caches=${XDG_CACHE_HOME:-$HOME/.cache}
-# A compile cache of another version crashes vLLM, so that each image has its own.
-own=$caches/nixwulf/toolboxes/${image##*:}
-hub=huggingface/hub
-mkdir -p "$own" "$caches/$hub"
-echo "cache:$own:/root/.cache"
-# The folder above it has the user's token. Only of a name on Hugging Face is anything fetched.
-echo "cache:$caches/$hub:/root/.cache/$hub${model:+:ro}"
-echo "--"
-podman run --rm --entrypoint= --network=none --cgroups=disabled --security-opt=seccomp=unconfined \
-  --env=LC_ALL=C "$image" sh -c 'for program; do command -v "$program"; done; exit 0' sh "$@"
-"""
+_LOOK = (resources.files("nixwulf") / "nodes" / "container.sh").read_text("utf-8")
 
 
 @dataclass(frozen=True)
@@ -141,10 +116,7 @@ def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
 
 
 def resolve(name: str, source: str, cluster: str) -> str:
-    """The image of a toolbox, by its digest.
-
-    Args:
-        name: of the lock file that is shipped, IMAGE:TAG or IMAGE@sha256:DIGEST.
+    """The image by its digest, of the name of a shipped lock file, IMAGE:TAG or IMAGE@DIGEST.
 
     Raises:
         InputError: it is unknown, or a tag that is held to no digest yet.

@@ -11,31 +11,16 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any
 
-from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.nodes import macos
-from nixwulf.nodes.hardware import FILES, Hardware, parse_hardware
+from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
-# Of this login's control group and those above it, quota and period in microseconds; the first case
-# is version 2, the second version 1.
-_QUOTAS = """
-while IFS=: read -r _ kinds place; do
-  case $kinds in
-    '') root=/sys/fs/cgroup ;;
-    cpu | cpu,*) root=/sys/fs/cgroup/cpu ;;
-    *) continue ;;
-  esac
-  while :; do
-    { read -r quota period <"$root$place/cpu.max" && echo "quota:$quota $period"; } 2>/dev/null
-    { read -r quota <"$root$place/cpu.cfs_quota_us" &&
-      read -r period <"$root$place/cpu.cfs_period_us" && echo "quota:$quota $period"; } 2>/dev/null
-    case $place in */?*) place=${place%/*} ;; *) break ;; esac
-  done
-done </proc/self/cgroup
-"""
+_QUOTAS = (resources.files("nixwulf") / "nodes" / "quotas.sh").read_text("utf-8")
 
 # $@ are the programs to look for, first where 'nixwulf engines install' puts them; what comes
 # before grep is built into the shell, because a process more a node is a tenth of the time. Only
@@ -57,7 +42,7 @@ if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
 exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
   /proc/sys/kernel/random/boot_id /etc/os-release /sys/class/dmi/id/product_name \
   /sys/class/dmi/id/bios_version /sys/devices/system/cpu/online /sys/class/net/*/mtu \
-  /proc/net/fib_trie /proc/self/status {" ".join(FILES)} /proc/cpuinfo -m 2000
+  /proc/net/fib_trie /proc/self/status {" ".join(HARDWARE_FILES)} /proc/cpuinfo -m 2000
 """
 
 NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
@@ -81,13 +66,7 @@ class Clock:
 
     @classmethod
     def of(cls, theirs: float, before: float, after: float) -> Clock:
-        """The clock of a node whose time of day was read between two times of the driver's.
-
-        Args:
-            theirs: the node's time of day, seconds since 1970.
-            before: the driver's before it asked, in the same unit.
-            after: the driver's after the answer.
-        """
+        """The clock of a node, read between two times of the driver's; all are s since 1970."""
         return cls(theirs - after, theirs - before)
 
 
@@ -165,12 +144,7 @@ def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[s
 
 
 def busy_cpus(connections: Iterable[Connection], facts: Mapping[str, Facts]) -> dict[str, Facts]:
-    """The facts with how many CPUs of each node are busy now, over a tenth of a second.
-
-    Args:
-        connections: the nodes, on which the driver runs nothing now.
-        facts: of these nodes, by name.
-    """
+    """The facts with how many CPUs are busy over 0.1 s, in which the driver runs nothing there."""
     nodes = list(connections)
     found = dict(facts)
     for node, answer in zip(nodes, run_all(nodes, ["sh", "-c", _IDLE], timeout_s=30), strict=True):

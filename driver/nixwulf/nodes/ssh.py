@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nixwulf.core import bounded, interrupts
+from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_text, runtime_dir
 from nixwulf.inventory.cluster import Cluster, Node
@@ -138,15 +138,7 @@ class Connection:
     def run(
         self, command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Run a short command to its end.
-
-        Args:
-            stdin: its standard input, empty by default.
-            timeout_s: seconds that it may take.
-
-        Raises:
-            Unreachable: the node did not answer.
-        """
+        """Run a short command to its end; raises Unreachable where the node does not answer."""
         return self._finish(self._start(command, stdin), command, stdin, timeout_s)
 
     def _start(self, command: Sequence[str], stdin: str | None = None) -> subprocess.Popen[str]:
@@ -161,11 +153,12 @@ class Connection:
     ) -> subprocess.CompletedProcess[str]:
         timeout_s = self.limit(timeout_s)
         try:
-            output, words = bounded.communicate(process, stdin, timeout_s)
-        except bounded.TooMuch:
+            output, words = interrupts.communicate(process, stdin, timeout_s)
+        except interrupts.TooMuch:
             raise NixwulfError(
-                f"Node {self.node.name!r} printed more than {bounded.MOST_CHARACTERS >> 20} MiB in "
-                f"answer to {command[0]!r}, which ended it; try it there by 'ssh {self.node.ssh}'."
+                f"Node {self.node.name!r} printed more than {interrupts.MOST_CHARACTERS >> 20} MiB "
+                f"in answer to {command[0]!r}, which ended it; try it there by "
+                f"'ssh {self.node.ssh}'."
             ) from None
         except subprocess.TimeoutExpired:
             raise Unreachable(
@@ -182,11 +175,7 @@ class Connection:
         return mismatch(self.node, words) or " ".join(words.split())
 
     def script(self, text: str, *arguments: str, timeout_s: float = 60) -> str:
-        """The output of a POSIX shell script.
-
-        Args:
-            *arguments: arrive as $1, $2, ...
-            timeout_s: seconds that it may take.
+        """The output of a POSIX shell script, which gets the arguments as $1, $2, ...
 
         Raises:
             Unreachable: the node did not answer.
@@ -399,13 +388,9 @@ def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Resu
 def run_all(
     nodes: Sequence[Connection], command: Sequence[str], *, timeout_s: float = 60
 ) -> list[subprocess.CompletedProcess[str] | Unreachable]:
-    """Run a command on nodes at the same time.
+    """Run a command on nodes at the same time, all within timeout_s.
 
-    Args:
-        timeout_s: seconds that all of them together may take.
-
-    Returns:
-        In the order of the nodes what each answered, or that it did not.
+    Each answer, or that there was none, in the order of the nodes.
     """
     deadline = time.monotonic() + timeout_s
 
@@ -497,3 +482,16 @@ def mismatch(node: Node, words: str) -> str | None:
         f"it has another host key than the host_key of node {node.name!r} in the cluster file; "
         "correct host_key if the machine was replaced or booted an installer of its own"
     )
+
+
+@dataclass(frozen=True)
+class ThisMachine(Connection):
+    """The driver's own machine, as a place of owned processes: what starts there needs no ssh."""
+
+    def argv(self, command: Sequence[str] = ()) -> list[str]:
+        """The command itself."""
+        return list(command)
+
+
+THIS_MACHINE = ThisMachine(Node("driver", "", ""), ())
+"""In records its processes are of the node 'driver'."""

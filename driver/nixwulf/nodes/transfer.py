@@ -12,7 +12,7 @@ from pathlib import Path
 from select import PIPE_BUF, select
 from typing import IO
 
-from nixwulf.core import interrupts, standstill
+from nixwulf.core import interrupts
 from nixwulf.core.errors import NixwulfError
 from nixwulf.nodes.ssh import SSH_FAILED, Connection, Unreachable
 
@@ -153,7 +153,7 @@ def _follow(
             if now != at:
                 at, moved = now, time.monotonic()
                 observer(at)
-            elif time.monotonic() - max(moved, standstill.last_end()) > _STILL_S:
+            elif time.monotonic() - max(moved, interrupts.end_of_standstill()) > _STILL_S:
                 return f"nothing moved for {_STILL_S:g} s"
             if time.monotonic() - begin > limit:
                 return f"the time that it had was up after {limit:.0f} s"

@@ -60,12 +60,7 @@ def preflight(
     waived: Sequence[str] = (),
     gates: Sequence[str] | None = None,
 ) -> Preflight:
-    """Hold gates against the nodes that answer.
-
-    Args:
-        connections: to the nodes, by name.
-        gates: names of those to hold, None for all.
-    """
+    """Hold gates, all or those named, against the nodes that answer."""
     failures = open_all(connections.values())
     reached = {name: node for name, node in connections.items() if name not in failures}
     facts, lost = _gather(reached)

@@ -457,7 +457,7 @@ def _plain(value: Any) -> Any:
     """Numbers as such: a table and CSV have texts, and JSON has true for a table's 1."""
     if isinstance(value, bool):
         return int(value)
-    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) else value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}", value) else value
 
 
 def _engine(row: LlamaBenchRow) -> dict[str, Any]:

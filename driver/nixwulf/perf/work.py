@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil, log2
 
-from nixwulf.inventory.fabric_kinds import MAC_RDMA_KINDS
+from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy

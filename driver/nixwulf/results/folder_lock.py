@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.core.naming import login
+from nixwulf.core.text import login
 
 LOCK = ".lock"
 _MOST_BYTES = 4096

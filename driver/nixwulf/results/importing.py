@@ -14,11 +14,10 @@ from typing import Any, Literal
 from nixwulf import __version__
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_bytes
-from nixwulf.core.naming import fingerprint, slug
 from nixwulf.core.registry import choose
-from nixwulf.core.text import plural
+from nixwulf.core.text import fingerprint, plural, slug
 from nixwulf.inventory.cluster import LAB_PLATFORM
-from nixwulf.inventory.fabric_kinds import KINDS
+from nixwulf.inventory.fabrics import KINDS
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
 from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.forms import last_words

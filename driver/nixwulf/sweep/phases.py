@@ -26,7 +26,7 @@ from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
 from nixwulf.sweep import consent, transport
 from nixwulf.sweep.hints import hint_for, raised
-from nixwulf.sweep.power.watch import Watch
+from nixwulf.sweep.power import Watch
 from nixwulf.sweep.recording import Findings, bare_record, log_tails, record_of
 from nixwulf.sweep.references import ReferenceFolder
 from nixwulf.sweep.sanity import check_text
@@ -53,10 +53,8 @@ def run_case(
     Args:
         run: the case on its nodes; its model's paths and its limit in time are set here.
         bring: brings the case's model to the nodes that read it, if the case has one.
-        repetition: of the case, from 1.
         references: texts of earlier runs, which this one is compared with.
         shaped_by: gives what shapes the fabric of a lab, None on machines.
-        observer: called with the name of each phase as it starts.
     """
     started = datetime.now(UTC)
     found = Findings()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.inventory.attachments import Attachment
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.nodes.counters import SOFT_ROCE, Counters, RdmaCounters
 
 # The driver's own ssh crosses the management network: output of programs, and of `serve` the
@@ -77,12 +77,7 @@ class Traffic:
 
 
 def traffic(ends: Sequence[Attachment], before: Counters, after: Counters) -> Traffic:
-    """What crossed a node between two readings; a counter that was reset has moved by nothing.
-
-    Args:
-        ends: the node's ports on the fabric.
-        before: the node's counters at the first reading.
-    """
+    """What crossed a node between two readings; a counter that was reset has moved by nothing."""
     interfaces, management = tuple(end.interface for end in ends), after.management or ""
     devices = tuple(name for end in ends for name in end.rdma_devices)
     both = sorted(before.interfaces.keys() & after.interfaces.keys())
@@ -138,16 +133,11 @@ def problem(
     least: int,
     known_by: str | None = None,
 ) -> str | None:
-    """Why the traffic did not cross what was asked for.
+    """One sentence on why the traffic did not cross what was asked for; None when it did.
 
     Args:
-        transport: 'tcp' or 'rdma'.
-        nodes: what crossed each, by name.
         least: bytes that each node's part of the run takes at the least.
         known_by: how rdma is known where nothing counts it, None where it is not.
-
-    Returns:
-        One sentence, None when the traffic crossed it.
     """
     judge = _tcp_problem if transport == "tcp" else _rdma_problem
     for name, moved in nodes.items():
@@ -222,16 +212,7 @@ def _uncounted_problem(name: str, interface: str, carried: int, known_by: str | 
 
 
 def uncounted(transport: str, nodes: Mapping[str, Traffic], known_by: str | None) -> str | None:
-    """What to know of rdma that no counter shows.
-
-    Args:
-        transport: 'tcp' or 'rdma'.
-        nodes: what crossed each, by name.
-        known_by: how rdma is known where nothing counts it.
-
-    Returns:
-        A clause, None where counters show it.
-    """
+    """A clause on rdma that no counter shows, and how it is known; None where one shows it."""
     names = [name for name, moved in nodes.items() if moved.busiest]
     if transport != "rdma" or not names:
         return None
@@ -276,13 +257,7 @@ def _elsewhere(moved: Traffic) -> str:
 def document(
     transport: str, nodes: Mapping[str, Traffic], found: str | None, unproved: str | None = None
 ) -> dict[str, Any]:
-    """The transport of a record: the verdict, the bytes, and every counter by its kind.
-
-    Args:
-        transport: 'tcp' or 'rdma'.
-        nodes: what crossed each, by name.
-        found: the problem, None where there is none.
-    """
+    """The transport of a record: the verdict, the bytes, and every counter by its kind."""
     shared = [name for name, moved in nodes.items() if moved.shared]
     unknown = [name for name, moved in nodes.items() if moved.management_bytes is None]
     notes = []

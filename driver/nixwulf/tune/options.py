@@ -1,28 +1,329 @@
 """Every strategy to run a model on a cluster for a goal, each with its case of a sweep.
 
-Those that no sweep has a case of, or that fit nowhere, are left out with the reason.
+Those that no sweep has a case of, or that fit nowhere, are left out with the reason. Also the model
+that is to be run (where the nodes have it, and its facts), the goals (what the best strategy is
+best at, and which metric of a record measures it), and facts that nobody knows of a platform, as of
+the lab: assumed until a strategy is measured.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import hypot, log, sqrt
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from nixwulf.core.errors import InputError
+from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
+from nixwulf.inventory.platforms import load_platform
+from nixwulf.llm import Model, parse_model, random_gguf
+from nixwulf.llm.random_model import RandomModel
+from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
-from nixwulf.perf.scenarios.facts import stated_links
-from nixwulf.perf.scenarios.forecast import answer
+from nixwulf.perf.scenarios.facts import kind_of, lacks, stated_links
+from nixwulf.perf.scenarios.forecast import Forecast, answer
+from nixwulf.perf.scenarios.source import ModelDescription, read_model
 from nixwulf.perf.scenarios.text import how
+from nixwulf.perf.scenarios.what_if import BANDWIDTH, WhatIf
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.runtime.case import Case
-from nixwulf.sweep.plan import COORDINATES, impossible
-from nixwulf.sweep.sweep_file import SEED
-from nixwulf.tune.goals import SERVE, Goal, benchmark, unmeasured
-from nixwulf.tune.hardware_priors import missing
-from nixwulf.tune.subject import ModelChoice
+from nixwulf.results.cost import fullest
+from nixwulf.sweep.plan import COORDINATES, SEED, impossible
+
+# Chosen: two channels of DDR4 and a few cores, or a small GPU.
+_ASSUMED_GBS = 20.0
+_FLOPS_A_BYTE = {"cpu": 5.0}
+_FLOPS_A_BYTE_OF_GPU = 100.0
+_COMPUTE = "compute_tflops"
+_COMPUTING = ("compute", "attention")  # parts of a time
+_UNKNOWN = 1.0
+_OWN = 0.04
+
+
+def widened(
+    deviations: Mapping[str, float], platforms: Sequence[str]
+) -> tuple[dict[str, float], float]:
+    """Deviations of the constants' logarithms there, and the least variance of a strategy's own.
+
+    No constant of a machine that nobody measured is known to better than a factor of e.
+    """
+    if any(lacks(platform, BANDWIDTH) for platform in platforms):
+        return {part: max(_UNKNOWN, one) for part, one in deviations.items()}, _OWN
+    if any(lacks(platform, _COMPUTE) for platform in platforms):
+        return {**deviations, **{part: max(_UNKNOWN, deviations[part]) for part in _COMPUTING}}, 0.0
+    return dict(deviations), 0.0
+
+
+def assumed(cluster: Cluster) -> tuple[WhatIf, ...]:
+    """Facts that nobody knows of the cluster's platforms, taken to be some until measured."""
+    found = []
+    for platform in dict.fromkeys(node.platform for node in cluster.nodes):
+        document = load_platform(platform)
+        gbs = _ASSUMED_GBS
+        if lacks(platform, BANDWIDTH):
+            found.append(WhatIf("platform", platform, BANDWIDTH, gbs))
+        else:
+            values = [document.get(key, {}).get("value")
+                      for key in (BANDWIDTH, "memory_bandwidth_nominal_gbs")]  # fmt: skip
+            gbs = next(value for value in values if value)
+        if lacks(platform, _COMPUTE):
+            ratio = _FLOPS_A_BYTE.get(kind_of(platform), _FLOPS_A_BYTE_OF_GPU)
+            found.append(WhatIf("platform", platform, _COMPUTE, gbs * ratio / 1e3))
+    return tuple(found)
+
+
+def missing(cluster: Cluster) -> tuple[str, ...]:
+    """As a command line gives what has to be known before anything is predicted."""
+    return tuple(one.text for one in assumed(cluster) if lacks(one.name, BANDWIDTH))
+
+
+def assumption_sentences(platforms: Sequence[str]) -> list[str]:
+    """A sentence for each of them that something is not known of."""
+    found = []
+    for platform in platforms:
+        if lacks(platform, BANDWIDTH):
+            found.append(
+                f"{platform}: nobody measured its memory; {_ASSUMED_GBS:g} GB/s, give or take a "
+                "factor of three, until a strategy is measured"
+            )
+        elif lacks(platform, _COMPUTE):
+            found.append(
+                f"{platform}: its compute is not known; guessed until a strategy is measured"
+            )
+    return found
+
+
+RANDOM = "random"
+_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+_MOST = 40  # characters of a name in a sweep
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A model: its name in the sweep, its entry there, its facts, and the engines that read it."""
+
+    name: str
+    entry: Mapping[str, Any]
+    model: ModelDescription
+    engines: tuple[str, ...]
+
+    @property
+    def definition(self) -> Model:
+        """As a sweep that names it defines it."""
+        return parse_model(self.name, dict(self.entry), "nixwulf tune")
+
+
+def read_subject(
+    text: str, facts_of: str = "", quant: str = "", size_gib: float = 0.0, tokenizer: str = ""
+) -> ModelChoice:
+    """The model of a command line.
+
+    Args:
+        text: a path on the nodes, a name on Hugging Face, or 'random'.
+        facts_of: where its facts are; empty: in the file if this machine has it, else by its name.
+        tokenizer: path on the head of a model that has it in another file; else empty.
+
+    Raises:
+        InputError: for what no engine reads, and for unknown facts.
+    """
+    known = {name: one for name, one in engines.all_engines().items() if not one.elsewhere}
+    path = PurePosixPath(text)
+    readers = tuple(name for name, one in known.items() if path.suffix in one.model_suffixes)
+    apart = any(known[name].tokenizer_apart for name in readers)
+    if tokenizer and not apart:
+        takers = (one for one in known.values() if one.tokenizer_apart)
+        which = " or ".join(f"{one.name} ({', '.join(one.model_suffixes)})" for one in takers)
+        raise InputError(
+            f"--tokenizer goes with a model of {which}, not {quoted(text)}; leave it out."
+        )
+    if text == RANDOM:
+        if facts_of or quant or size_gib:
+            raise InputError(
+                "The model 'random' has its own facts; leave --facts-of, --quant and --size-gib "
+                "out."
+            )
+        file = random_gguf.ensure(RandomModel())
+        model = replace(read_model(str(file)), name="a random llama of 8 layers")
+        return ModelChoice(RANDOM, {"random": {}}, model, tuple(known))
+    if not path.is_absolute() and not _HUB.fullmatch(text):
+        raise InputError(
+            f"--model {quoted(text)} is neither 'random', nor a path on the nodes that begins with "
+            "'/', nor a name on Hugging Face such as openai/gpt-oss-120b; with --facts-of NAME the "
+            "facts of a model come from elsewhere."
+        )
+    if apart and not tokenizer:
+        raise InputError(
+            f"--model {quoted(text)} has its tokenizer in a file of its own; give --tokenizer "
+            "/path/to/file.t."
+        )
+    entry = {"path": text} if path.is_absolute() else {"id": text}
+    entry |= {"tokenizer": tokenizer} if tokenizer else {}
+    is_file = path.is_absolute() and bool(readers)
+    folders = tuple(name for name, one in known.items() if not one.model_suffixes)
+    return ModelChoice(
+        re.sub(r"[^A-Za-z0-9._-]", "-", path.stem if is_file else path.name)[:_MOST],
+        entry,
+        _facts(text, facts_of, quant, size_gib),
+        readers if is_file else folders,
+    )
+
+
+def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> ModelDescription:
+    if facts_of:
+        return read_model(facts_of, quant, size_gib)
+    path = Path(text)
+    if path.is_absolute() and path.exists():
+        return read_model(text, quant, size_gib)
+    try:
+        return read_model(path.stem if path.suffix == ".gguf" else path.name, quant, size_gib)
+    except InputError as error:
+        raise InputError(
+            f"{error.message} The file {quoted(text)} is not on this machine: its facts can come "
+            "from elsewhere by --facts-of NAME|FILE."
+        ) from None
+
+
+def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
+    """The engines that read the model: those asked for, else all, or those of this machine.
+
+    Raises:
+        InputError: for an engine that does not read the model.
+    """
+    for name in asked:
+        engines.find(name, "--engine")
+        if name not in subject.engines:
+            raise InputError(
+                f"--engine {name!r} does not read {subject.model.name!r}; those that do: "
+                f"{', '.join(subject.engines)}."
+            )
+    if asked:
+        return tuple(dict.fromkeys(asked))
+    here = [
+        name
+        for name in subject.engines
+        if not is_lab or name == engines.DEFAULT or engines.find(name).find_local()
+    ]
+    return tuple(here)
+
+
+SERVE = "serve"
+_MEETING = 0.5  # chosen: of a first token's time, by how requests meet at a server
+_LEAST_DEVIATION = 0.02  # of a mean of samples: runs of one strategy differ by as much
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal by its name; metric is that of records, words what it is called.
+
+    loaded: whether it is of many requests at once; of_time: whether less of its metric is better.
+    """
+
+    name: str
+    metric: str
+    words: str
+    unit: str = "tok/s"
+    loaded: bool = False
+    of_time: bool = False
+
+
+GOALS: Mapping[str, Goal] = {
+    one.name: one
+    for one in (
+        Goal("decode", "decode", "decoding one sequence"),
+        Goal("prompt", "prompt", "reading a prompt"),
+        Goal("throughput", "throughput", "tokens of all requests", loaded=True),
+        Goal("ttft", "ttft", "time to the first token", "ms", loaded=True, of_time=True),
+        Goal("efficiency", "decode", "decoding one sequence, a watt", "tok/s/W"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class PredictedTime:
+    """A time as it is predicted: seconds a token by part, and the deviation of its logarithm."""
+
+    parts: Mapping[str, float]
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured speed, the deviation of its logarithm, and the watts of all nodes or 0.
+
+    speed: tok/s; of a time its reciprocal, 1/s.
+    """
+
+    speed: float
+    deviation: float
+    watts: float = 0.0
+
+
+def predicted_time(
+    goal: Goal, forecast: Forecast, n_prompt: int, n_gen: int, slots: Sequence[int]
+) -> PredictedTime | None:
+    """The predicted time of a goal; None where the reading of prompts is not predicted.
+
+    Of throughput: a token that is generated costs its step, and its share of the prompts
+    (nixwulf.perf.predict.total). The time to the first token is of requests that come together to
+    a server, which reads their prompts one after the other: that of the middle one.
+    """
+    decode, prompt = forecast.decode, forecast.prompt
+    deviation = log(decode.high / decode.value) / QUANTILE_80
+    if goal.metric == "decode":
+        return PredictedTime(decode.parts, deviation)
+    if prompt is None:
+        return None
+    if goal.metric == "prompt":
+        return PredictedTime(prompt.parts, log(prompt.high / prompt.value) / QUANTILE_80)
+    if goal.of_time:
+        servers = sum(count > 0 for count in slots)
+        tokens = n_prompt * servers * (max(slots) + 1) / 2
+        deviation = hypot(log(prompt.high / prompt.value) / QUANTILE_80, _MEETING)
+        return PredictedTime({n: tokens * part for n, part in prompt.parts.items()}, deviation)
+    share = n_prompt / n_gen
+    names = {*decode.parts, *prompt.parts}
+    parts = {n: decode.parts.get(n, 0.0) + share * prompt.parts.get(n, 0.0) for n in names}
+    return PredictedTime(parts, deviation)
+
+
+def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
+    """The benchmark that measures an engine for a goal; one for all engines unless it is alone."""
+    if goal.loaded or (goal.metric == "decode" and not alone):
+        return SERVE
+    return engines.find(engine).native_benchmark or SERVE
+
+
+def unmeasured(goal: Goal, engine: str) -> str | None:
+    """Why no benchmark measures a goal for an engine, or None."""
+    native = engines.find(engine, "--engine").native_benchmark
+    if goal.metric == "prompt" and not native:
+        return f"no benchmark measures the reading of prompts of {engine} by itself"
+    return None
+
+
+def measurement_of(goal: Goal, record: Mapping[str, Any]) -> Measurement | None:
+    """The measurement of a goal in a record that ended ok; None where it has no such metric."""
+    for index, metric in enumerate(record["metrics"]):
+        unit = "ms" if goal.of_time else "tok/s"
+        if metric["name"] == goal.metric and metric["unit"] == unit and metric["value"] > 0:
+            spread = metric.get("stddev", 0.0) / metric["value"] / sqrt(len(metric["samples"]))
+            entries = [one for one in fullest(dict(record)) if one["metric"] == index]
+            watts = float(entries[0]["watts"]) if entries else 0.0
+            speed = 1000 / metric["value"] if goal.of_time else metric["value"]
+            return Measurement(speed, max(_LEAST_DEVIATION, spread), watts)
+    return None
+
+
+def no_watts(record: Mapping[str, Any]) -> str:
+    """Why a record has no efficiency, as a sentence."""
+    power = record.get("power", {})
+    reasons = [power.get("absent", "")]
+    reasons += [entry.get("absent", "") for entry in power.get("efficiency", ())]
+    return next(filter(None, reasons), "Its records have no watts.")
+
 
 REQUESTS_A_SLOT = 2
 
@@ -64,11 +365,7 @@ class Option:
 def question(
     request: Request, engine: str, links: Mapping[str, Mapping[str, float]] | None = None
 ) -> Question:
-    """The request as the performance model takes it.
-
-    Args:
-        links: by fabric, rtt_us and bandwidth_gbps as measured; None: those of a lab.
-    """
+    """The request as the performance model takes it; links as measured, or else those of a lab."""
     return Question(
         request.cluster,
         request.subject.model,
@@ -121,13 +418,7 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
 def sweep_document(
     request: Request, cases: Sequence[Case], name: str, wall_s: float
 ) -> dict[str, Any]:
-    """A sweep of some cases, as its YAML has it.
-
-    Args:
-        request: gives the model, the samples and the goal.
-        cases: those of strategies, at least one.
-        wall_s: limit of a run, seconds.
-    """
+    """A sweep of some cases, at least one, as its YAML has it; wall_s limits a run."""
     first, *others = map(_block, cases)
     subject = request.subject
     return {

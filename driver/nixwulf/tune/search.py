@@ -1,22 +1,272 @@
-"""The search: what is measured, what the rest should give, which strategy is next, when to stop."""
+"""The search: what is measured, what the rest should give, which strategy is next, when to stop.
+
+The prior is what is expected of a strategy before it is measured, and how long measuring it takes.
+The posterior is what measurements teach about the strategies that were not measured: the logarithm
+of a time is that of the sum of its parts, each over or times a constant of its engine, plus what
+all strategies on these machines have in common, plus what is its own. Constants are known with a
+deviation (nixwulf.perf.constants), so each measured strategy narrows them for the others: one node
+determines the weights and the dispatch, a pipeline its hops, a split of tensors its sums.
+Least squares of the logarithms with the constants' deviations as priors, by Gauss and Newton.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp
-from typing import Any
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.perf import inputs as facts
+from nixwulf.perf import least_squares
+from nixwulf.perf.constants import choose, family
+from nixwulf.perf.inputs import fabric_facts
 from nixwulf.perf.predict import QUANTILE_80
-from nixwulf.perf.scenarios.candidates import LeftOut
-from nixwulf.perf.scenarios.facts import stated_links
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut
+from nixwulf.perf.scenarios.facts import kind_of, stated_links
+from nixwulf.perf.scenarios.forecast import forecast
+from nixwulf.perf.work import PARTS
+from nixwulf.plugins import engines
+from nixwulf.plugins.runtime.replicas import slots_of
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
+from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
-from nixwulf.tune.goals import Measurement, measurement_of
-from nixwulf.tune.options import Option, Request, options
-from nixwulf.tune.posterior import Estimate, update
-from nixwulf.tune.prior import Prior, correction, prior_of
+from nixwulf.tune.options import (
+    REQUESTS_A_SLOT,
+    SERVE,
+    Measurement,
+    Option,
+    PredictedTime,
+    Request,
+    assumed,
+    assumption_sentences,
+    measurement_of,
+    options,
+    predicted_time,
+    question,
+    widened,
+)
+
+_START_S = 15.0  # chosen; facts, gates, and the link before a run and after it
+_LAB_START_S = 4.0
+_DISK = 2e9  # bytes a second: chosen, half of what an NVMe disk reads
+_LOADS = 3  # one node for the text to compare with, the strategy itself for its own, the benchmark
+_CHECKED = 64  # tokens: twice phases.SANITY_TOKENS
+_PROMPT_OVER_DECODE = 10.0  # of machines whose compute is not known
+
+
+def seconds(
+    *,
+    is_lab: bool,
+    weight_bytes: float,
+    moved_bytes_a_second: float,
+    moved_share: float,
+    decode: float,
+    prompt: float | None,
+    sequence: tuple[int, int],
+    passes: float,
+) -> float:
+    """The estimated duration of one run, in seconds.
+
+    Args:
+        moved_bytes_a_second: bandwidth of the fabric; unused where moved_share is 0.
+        moved_share: share of the weights that cross the fabric, as llama.cpp's do, 0 to 1.
+        prompt: tokens of a prompt read a second; None where it is not predicted.
+        sequence: tokens of the prompt and of the answer.
+        passes: repetitions of the sequence, the one that warms up included.
+    """
+    n_prompt, n_gen = sequence
+    once = weight_bytes / _DISK
+    if moved_share:
+        once += moved_share * weight_bytes / moved_bytes_a_second
+    reading = n_prompt / (prompt or _PROMPT_OVER_DECODE * decode)
+    start = _LAB_START_S if is_lab else _START_S
+    return start + _LOADS * once + _CHECKED / decode + passes * (reading + n_gen / decode)
+
+
+def correction(estimated: Sequence[float], took: Mapping[int, float]) -> float:
+    """By which factor the runs so far took longer than estimated."""
+    known = sum(estimated[n] for n in took)
+    return sum(took.values()) / known if known else 1.0
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A strategy before it is measured: its prior, how long measuring takes, what is assumed."""
+
+    model: OptionModel
+    seconds: float
+    assumptions: tuple[str, ...]
+
+
+def prior_of(
+    request: Request, option: Option, links: Mapping[str, Mapping[str, float]]
+) -> Prior | None:
+    """The prior of a strategy, of links by fabric; None where it cannot be predicted."""
+    asked = question(request, option.engine, links)
+    found = forecast(asked, option.candidate, assumed(request.cluster))
+    beside = option.candidate.parallelism == REPLICAS
+    slots = slots_of(request.batch, len(option.candidate.servers))
+    time = predicted_time(request.goal, found, request.n_prompt, request.n_gen, slots)
+    if time is None:
+        return None
+    kind = kind_of(option.candidate.nodes[0].platform)
+    split = "single" if beside else option.candidate.parallelism
+    name = family(facts.Strategy(option.engine, split), kind)
+    platforms = sorted({node.platform for node in option.candidate.nodes})
+    published = dict(zip(PARTS, choose(name, kind).deviations, strict=True))
+    deviations, least = widened(published, platforms)
+    model = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
+    decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
+    passes = request.samples + 1.0
+    if option.case.benchmark == SERVE:
+        # Throughput is of all requests at once, so of each slot's one after the other.
+        passes = request.samples * REQUESTS_A_SLOT + 1.0
+    batch = request.batch
+    cost = seconds(
+        is_lab=request.cluster.is_lab,
+        weight_bytes=request.subject.model.facts.weight_bytes,
+        moved_bytes_a_second=_bytes_a_second(option.candidate, links),
+        moved_share=_moved(option),
+        decode=decode / batch,
+        prompt=prompt / batch if prompt else None,
+        sequence=(request.n_prompt, request.n_gen),
+        passes=passes,
+    )
+    # predict's own options do not exist here.
+    known = (one.partition("; give --what-if")[0] for one in found.assumptions)
+    assumptions = dict.fromkeys((*known, *assumption_sentences(platforms)))
+    return Prior(model, cost, tuple(assumptions))
+
+
+def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:
+    """Of one stream over a strategy's fabric, as measured or as usual; 0 on one node."""
+    fabric, transport = candidate.fabric, candidate.transport
+    if fabric is None or transport is None:
+        return 0.0
+    known = links.get(fabric.name, {}) if transport == "tcp" else {}
+    facts = fabric_facts(
+        fabric.kind, transport, fabric.speed_gbps, bandwidth_gbps=known.get("bandwidth_gbps")
+    )
+    return facts.bandwidth_gbps * 1e9 / 8
+
+
+def _moved(option: Option) -> float:
+    """Share of the weights that the head sends over the fabric: llama.cpp's workers have none."""
+    each = len(option.candidate.servers[0].nodes)
+    if engines.find(option.engine).model_on_every_node:
+        return 0.0
+    return (each - 1) / each
+
+
+if TYPE_CHECKING:
+    from nixwulf.perf.least_squares import Array
+
+# What one node and what several of the same machine are off go together by 0.23 (published numbers,
+# docs/model.md): a fifth of the variance that constants do not explain is common to a machine.
+_COMMON = 0.22
+_BELIEVED = 4.0  # chosen: the intervals weigh as much as so many measurements
+_LONGEST = 1.0
+_SETTLED = 1e-6
+_LEAST = 1e-4
+_MACHINE = ("", "")
+
+
+@dataclass(frozen=True)
+class OptionModel:
+    """A strategy as the model sees it.
+
+    family: of its engine, whose constants it shares; parts: seconds a token; deviations: of the
+    constants' logarithms, by part; rest: variance of the time's logarithm beside theirs.
+    """
+
+    family: str
+    parts: Mapping[str, float]
+    deviations: Mapping[str, float]
+    rest: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Tokens a second, and the interval that should hold 80 % of measurements."""
+
+    value: float
+    low: float
+    high: float
+
+
+def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -> list[Estimate]:
+    """What each strategy should give, given what some of them gave; measured ones by their place.
+
+    What is off by more than the deviations allow widens all intervals by as much.
+    """
+    import numpy as np
+
+    index = {_MACHINE: 0}
+    for model in models:
+        for part in PARTS:
+            index.setdefault((model.family, part), len(index))
+    prior = np.zeros(len(index))
+    prior[0] = _COMMON * max((model.rest for model in models), default=0.0)
+    for model in models:
+        for part in PARTS:
+            prior[index[model.family, part]] = model.deviations[part] ** 2 + _SETTLED
+
+    seen = list(measured.items())
+    noise = np.array([(1 - _COMMON) * models[n].rest + one.deviation**2 for n, one in seen])
+
+    def linear(state: Array) -> tuple[Array, Array]:
+        rows = [_linear(models[n], index, state) for n, _ in seen]
+        off = [-log(one.speed) - time for (_, one), (time, _) in zip(seen, rows, strict=True)]
+        return np.array(off), np.array([slope for _, slope in rows])
+
+    state, covariance, widened = np.zeros(len(index)), np.diag(prior), 1.0
+    if seen:
+        state, covariance = least_squares.solve(
+            linear, np.sqrt(noise), state, np.diag(1 / prior), longest=_LONGEST, settled=_SETTLED
+        )
+        off, _ = linear(state)
+        misfit = float((state**2 / prior).sum() + (off**2 / noise).sum())
+        widened = max(1.0, (_BELIEVED + misfit) / (_BELIEVED + len(seen)))
+
+    found = []
+    for number, model in enumerate(models):
+        if number in measured:
+            known = measured[number]
+            width, value = exp(QUANTILE_80 * known.deviation), known.speed
+        else:
+            time, slope = _linear(model, index, state)
+            variance = float(slope @ covariance @ slope) + (1 - _COMMON) * model.rest
+            width, value = exp(QUANTILE_80 * sqrt(widened * variance)), exp(-time)
+        found.append(Estimate(value, value / width, value * width))
+    return found
+
+
+def unexplained(expected: PredictedTime, deviations: Mapping[str, float]) -> float:
+    """Variance of a time's logarithm that the deviations of its constants do not explain."""
+    whole = sum(expected.parts.values())
+    shares = {part: expected.parts.get(part, 0.0) / whole for part in PARTS}
+    known = sum((share * deviations[part]) ** 2 for part, share in shares.items())
+    return max(_LEAST, expected.deviation**2 - known)
+
+
+def _linear(
+    model: OptionModel, index: Mapping[tuple[str, str], int], state: Array
+) -> tuple[float, Array]:
+    """Logarithm of a strategy's time at a state of the constants, and its slope by each of them."""
+    import numpy as np
+
+    parts = {
+        part: seconds * exp(state[index[model.family, part]]) if part in PARTS else seconds
+        for part, seconds in model.parts.items()
+    }
+    whole = sum(parts.values())
+    slope = np.zeros(len(index))
+    slope[0] = 1.0
+    for part in PARTS:
+        slope[index[model.family, part]] = parts.get(part, 0.0) / whole
+    return log(whole) + float(state[0]), slope
+
 
 USED_UP = "the budget is used up"
 _ENDED = "the budget ended before its run"
@@ -178,11 +428,7 @@ class SearchState:
         return found
 
     def add(self, n: int, record: Record, took: float) -> None:
-        """Take the record of a strategy: it updates the strategy, its fabric and the others.
-
-        Args:
-            took: duration of the run, seconds.
-        """
+        """Take a record of `took` seconds: it updates its strategy, its fabric and the others."""
         self.records[n], self.took[n] = record, took
         found = measurement_of(self.request.goal, record) if record["outcome"] == "ok" else None
         if found is None:

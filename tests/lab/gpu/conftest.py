@@ -16,8 +16,7 @@ from lab_under_test import Silent
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.sweep import session
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from stand_in import put
 
 PROGRAMS = ("llama-bench", "llama-server", "ggml-rpc-server")

@@ -11,9 +11,8 @@ from lab_under_test import recorded
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import random_gguf
 from nixwulf.nodes.transfer import put
-from nixwulf.sweep import cpu_reference
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
+from nixwulf.sweep import sanity
+from nixwulf.sweep.plan import load_sweep, make_plan, parse_sweep
 
 LEFT = "grep -ls -e rpc-server -e llama- /proc/[0-9]*/comm || true"
 FAULTS = ("no-gpu", "vanished-gpu", "full-gpu", "silent", "wrong-gpu")
@@ -167,7 +166,7 @@ def test_a_gpu_that_is_wrong_alike_in_every_run_is_gibberish_by_the_cpus_text(
 
 
 def test_a_cpu_reference_that_takes_too_long_is_left_out_and_the_run_goes_on(run, monkeypatch):
-    monkeypatch.setattr(cpu_reference, "_MOST_S", 0.0)
+    monkeypatch.setattr(sanity, "_MOST_S", 0.0)
     record = run(plan_for(type_k="q8_0"))
     assert record["outcome"] == "ok", record["failure"]
     assert (

@@ -8,9 +8,8 @@ from click.testing import CliRunner
 from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save
-from nixwulf.sweep.plan import make_plan, save_plan
+from nixwulf.sweep.plan import load_sweep, make_plan, save_plan
 from nixwulf.sweep.session import record_path
-from nixwulf.sweep.sweep_file import load_sweep
 from record_factory import case, ok
 
 SWEEP = """

@@ -118,7 +118,7 @@ def test_the_version_has_a_short_flag():
 
 
 def test_quiet_prints_no_progress(capfd):
-    from nixwulf.sweep.progress import make_progress
+    from nixwulf.sweep.recording import make_progress
 
     for quiet in (False, True):
         with make_progress(quiet=quiet) as progress:

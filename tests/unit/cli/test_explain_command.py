@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from framework_runs import DECODE, of_frameworks, predicted
 from nixwulf.cli.main import cli
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.nodes.hardware import parse_hardware
+from nixwulf.nodes.interfaces import parse_hardware
 from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.measured import MeasuredCase
 from nixwulf.perf.explain.sensitivity import Sensitivity

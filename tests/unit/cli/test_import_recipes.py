@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan
 from tool_outputs import FIXTURES
 
 # no output: a recipe of sparkrun's form

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nixwulf.sweep.progress import TerminalProgress
+from nixwulf.sweep.recording import TerminalProgress
 
 _COMMAND = """
 import sys

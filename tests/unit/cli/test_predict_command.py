@@ -19,8 +19,7 @@ from nixwulf.perf.scenarios.forecast import sizes_of
 from nixwulf.perf.scenarios.text import LETTERS, cells, shares
 from nixwulf.perf.scenarios.what_if import KEYS, parse
 from nixwulf.results import record
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from predict_command import BIG, PAIR, SMALL, predict, refused, ways
 from record_factory import case, ok, write_run
 

@@ -15,11 +15,11 @@ import nixwulf
 from hostile_endpoint import misbehaving
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
-from nixwulf.ops.models.hub import look
+from nixwulf.ops.models.get import look
 
 PACKAGE = Path(nixwulf.__file__).parent
 CLIENTS = ("aiohttp", "http.client", "httpx", "requests", "urllib.request", "urllib3")
-ALLOWED = {"core/web.py", "ops/models/hub.py"}
+ALLOWED = {"core/web.py", "ops/models/get.py"}
 # Connections that carry no HTTP: an exchange of models between nodes, and a lab's own sshd.
 RAW = ("create_connection", "open_connection", "open_unix_connection", "urlopen", "urlretrieve")
 NOT_HTTP = {"ops/models/peer.py", "nodes/lab/supervisor.py"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf.inventory.fabric_kinds import KINDS, MAC_RDMA_KINDS, TRAINED_KINDS, kind_of
+from nixwulf.inventory.fabrics import KINDS, MAC_RDMA_KINDS, TRAINED_KINDS, kind_of
 
 SCHEMA = Path("driver/nixwulf/data/schemas/cluster.json")
 

@@ -9,8 +9,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 IMAGE = f"docker.io/kyuz0/vllm-therock-gfx1151@sha256:{'a' * 64}"
 MATRIX = {"nodes": [1], "parallelism": ["single"]}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.nodes.facts import parse_facts
-from nixwulf.nodes.hardware import Link, link_of
+from nixwulf.nodes.interfaces import Link, link_of
 from tool_outputs import fixture
 
 OUTPUT = fixture("linux/facts.txt")

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.ssh import mismatch
 from nixwulf.ops.deploy.machine import gather_machines
-from nixwulf.ops.models.machines import on_node
+from nixwulf.ops.models.chain import on_node
 from nixwulf.ops.survey import machines
-from nixwulf.ops.survey.reach import WireEnd, try_pairs
+from nixwulf.ops.survey.wires import WireEnd, try_pairs
 
 NODE = Node("n1", "lab", "me@fw1")
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.nodes.hardware import parse_hardware
-from nixwulf.nodes.interfaces import Cable, Interface, RdmaPort, parse_interfaces
+from nixwulf.nodes.interfaces import Cable, Interface, RdmaPort, parse_hardware, parse_interfaces
 from nixwulf.ops.survey.machines import parse
 from tool_outputs import fixture
 

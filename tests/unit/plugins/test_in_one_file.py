@@ -19,7 +19,7 @@ from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.ops import preflight
 from nixwulf.plugins import benchmarks, engines, gates, meters, switches
-from nixwulf.tune.serving import serving as to_serve
+from nixwulf.tune.render import serving as to_serve
 from stand_in import put
 
 sys.path.append("tools/docs")

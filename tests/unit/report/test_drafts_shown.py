@@ -14,9 +14,8 @@ from nixwulf.report.summary import summarize
 from nixwulf.report.text import to_csv, to_markdown
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_folder
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.progress import TerminalProgress
-from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan
+from nixwulf.sweep.recording import TerminalProgress
 from record_factory import case, ok, write_run
 
 PLAIN = case(1)

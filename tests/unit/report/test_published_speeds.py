@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from nixwulf.report.published import COMPARISONS, decodes, to_rich
-from nixwulf.sweep.progress import TerminalProgress
+from nixwulf.sweep.recording import TerminalProgress
 
 
 def test_each_comparison_is_of_one_source_and_of_several_numbers_of_nodes():

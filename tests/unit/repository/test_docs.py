@@ -13,14 +13,13 @@ from nixwulf.core.schema import schema
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.ops.deploy.plan import make_plan
-from nixwulf.ops.deploy.text import plan_text
+from nixwulf.ops.deploy.plan import make_plan, plan_text
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 from nixwulf.report.predicted import band_of
 from nixwulf.report.published import COMPARISONS, decodes
 from nixwulf.sweep.hints import hint_for
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import parse_sweep
 from record_factory import case, ok, write_run
 
 sys.path.append("tools/docs")

@@ -14,9 +14,10 @@ import house
 # arguments, endpoints (620 in 4), sessions and texts (720 in 3), drafts and SGLang (760 in 4),
 # recipes (900 in 10), llama-benchy and tables of others (560 in 5); what a hostile review of the
 # outside found (250), builds that are announced and a desk that lacks something (130), rollback,
-# files of one's own and JSON of tables (230).
+# files of one's own and JSON of tables (230). 57,610 lines in 338 files were then brought down by
+# merging small files of one idea and by docstrings without what a name and a type say.
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 57_610, "files of it": 338}
+REACHED = {"lines of Python": 56_819, "files of it": 291}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

@@ -17,8 +17,7 @@ import pytest
 from answering_nodes import put_ssh
 from machine_factory import DEBIAN, INSTALLER, KEY, NVME, STICK, answer
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.ops.deploy.install import check_extra_files
-from nixwulf.ops.deploy.update import Update, sentence
+from nixwulf.ops.deploy.install import Update, check_extra_files, sentence
 from nixwulf.sweep.hints import hint_for
 from stand_in import put
 

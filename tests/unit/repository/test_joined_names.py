@@ -30,7 +30,7 @@ OURS = {
     ("ops/models/get.py", "folder_here() / SIDE / 'get' / name"): "a digest",
     ("ops/models/store.py", "Path(top) / name"): "a file that was found there",
     ("results/store.py", "Path(parent, name)"): "a file that was found there",
-    ("ops/models/hub.py", "path.with_name(f'{path.name}.tag.')"): "the path went through inside()",
+    ("ops/models/get.py", "path.with_name(f'{path.name}.tag.')"): "the path went through inside()",
     ("ops/models/store.py", "self.side.with_name(f'.{self.side.name}.{os.getpid()}')"): (
         "the path went through join()"
     ),
@@ -43,12 +43,11 @@ DIVISIONS = {
     ("plugins/runtime/openai_stream.py", "count / largest"),
     ("plugins/runtime/openai_stream.py", "one.tokens / whole"),
     ("sweep/reproduce/conditions.py", "fabric.speed_gbps / speed"),
-    ("sweep/reproduce/outcome.py", "values[1] / values[0]"),
     *(
-        ("sweep/reproduce/causes.py", division)
+        ("sweep/reproduce/outcome.py", division)
         for division in (
             "facts[key] / all_of_them", "mhz / was", "now[key] / before[key]", "rate / was",
-            "size / was", "threads / were", "was / size", "was / trip",
+            "size / was", "threads / were", "values[1] / values[0]", "was / size", "was / trip",
         )
     ),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from causes import DATA, cluster_of, sweep_of
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.perf.explain.diagnostics import LINK_KEYS
 from nixwulf.perf.explain.remedies import KINDS
-from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.sweep.plan import load_sweep
 
 NAMED = {*KINDS, *LINK_KEYS, "quota", "affinity", "load", "cache"}
 

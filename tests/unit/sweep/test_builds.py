@@ -5,9 +5,8 @@ import pytest
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines.local import Installation
-from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.plan import load_sweep, make_plan
 from nixwulf.sweep.session import builds
-from nixwulf.sweep.sweep_file import load_sweep
 
 
 @pytest.mark.parametrize(

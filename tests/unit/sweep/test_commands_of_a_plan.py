@@ -6,8 +6,7 @@ from click.testing import CliRunner
 from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.sweep.plan import make_plan, plan_to_resume, resuming, save_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep, plan_to_resume, resuming, save_plan
 from stand_in import put
 
 SWEEP = {

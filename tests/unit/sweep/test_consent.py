@@ -13,8 +13,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save
 from nixwulf.sweep import consent
 from nixwulf.sweep.consent import Consent
-from nixwulf.sweep.plan import make_plan, save_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep, save_plan
 from record_factory import metric, ok
 
 CLUSTER = """

@@ -12,8 +12,7 @@ from nixwulf.llm import Model as Named
 from nixwulf.llm import PlacedModel
 from nixwulf.plugins.engines.llama_cpp import ENGINE, devices
 from nixwulf.plugins.runtime.run import RunFailure
-from nixwulf.sweep.references import ReferenceFolder
-from nixwulf.sweep.verdict import CPU_LIMIT
+from nixwulf.sweep.references import CPU_LIMIT, ReferenceFolder
 
 PLACED = PlacedModel(Named("m", path="/m.gguf"), "/m.gguf", 1, sha256="ab" * 32)
 

@@ -17,7 +17,7 @@ from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.results.record import load, save, sealed
 from nixwulf.sweep import phases
 from nixwulf.sweep.phases import run_case
-from nixwulf.sweep.power.watch import Watch
+from nixwulf.sweep.power import Watch
 from nixwulf.sweep.recording import Findings, bare_record
 from nixwulf.sweep.references import ReferenceFolder
 from record_factory import case, ok

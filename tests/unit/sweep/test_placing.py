@@ -13,10 +13,9 @@ from nixwulf.llm import Model, gguf, random_gguf
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.sweep import placing
-from nixwulf.sweep.placing import Models
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep import session
+from nixwulf.sweep.plan import make_plan, parse_sweep
+from nixwulf.sweep.session import Models
 
 SLOW_S = 0.4
 
@@ -84,7 +83,7 @@ def test_a_part_of_a_file_is_not_taken_for_the_whole(run, tmp_path):
 
 def test_the_time_of_a_copy_is_not_the_run_s_and_it_is_shown(run, monkeypatch):
     run, model = run
-    put, before, shown = placing.put, run.deadline, []
+    put, before, shown = session.put, run.deadline, []
 
     def slow(node, file, remote, observer):
         assert node.deadline is None
@@ -93,8 +92,8 @@ def test_the_time_of_a_copy_is_not_the_run_s_and_it_is_shown(run, monkeypatch):
         observer(2, 4)
         put(node, file, remote)
 
-    monkeypatch.setattr(placing, "put", slow)
-    monkeypatch.setattr(placing, "_SHOWN_AFTER_S", SLOW_S / 2)
+    monkeypatch.setattr(session, "put", slow)
+    monkeypatch.setattr(session, "_SHOWN_AFTER_S", SLOW_S / 2)
     begin = time.monotonic()
     models = Models(observer=lambda words, share: shown.append((words, share)))
     placed = bring(run, model, models)

@@ -15,8 +15,14 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
 from nixwulf.results.record import sealed
-from nixwulf.sweep.plan import load_plan, make_plan, plan_to_resume, save_plan
-from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
+from nixwulf.sweep.plan import (
+    load_plan,
+    load_sweep,
+    make_plan,
+    parse_sweep,
+    plan_to_resume,
+    save_plan,
+)
 
 MANY = list(range(1, 3000))
 

@@ -7,9 +7,8 @@ from rich.console import Console
 
 import record_factory as factory
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.progress import TerminalProgress
-from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan
+from nixwulf.sweep.recording import TerminalProgress
 
 
 def printed(only, seconds):

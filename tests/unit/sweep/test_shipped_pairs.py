@@ -13,8 +13,7 @@ from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.perf.scenarios.candidates import NO_SPLIT
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan, parse_sweep
 
 CLUSTERS = sorted(Path("clusters").glob("*.toml"))
 ANYWHERE = sorted(Path("sweeps").glob("*.yaml"))

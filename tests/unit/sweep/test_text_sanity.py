@@ -7,7 +7,7 @@ import pytest
 from judged_text import Model, damaged_from, distribution, judging
 from nixwulf.core.errors import NixwulfError
 from nixwulf.plugins.runtime.logprobs import TokensOnly
-from nixwulf.sweep import prompts
+from nixwulf.sweep import references
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_long_prompt_that_would_take_too_long_is_left_out_with_the_seconds(jud
         nonlocal now
         now += tokens / 100
 
-    monkeypatch.setattr(prompts.time, "monotonic", lambda: now)
+    monkeypatch.setattr(references.time, "monotonic", lambda: now)
     several = Model(seconds=pass_by)
     found, _ = judge(Model(), several)
     assert several.prompts == [64]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nixwulf.inventory.attachments import Attachment
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.nodes import counters
 from nixwulf.nodes.counters import Counters, RdmaCounters
 from nixwulf.plugins.benchmarks import all_benchmarks

@@ -3,9 +3,8 @@
 import pytest
 
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.plan import load_sweep, make_plan, parse_sweep
 from nixwulf.sweep.session import of_used_nodes
-from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
 
 
 def nodes_for(plan):

@@ -23,15 +23,29 @@ from nixwulf.perf.predict import QUANTILE_80, predict
 from nixwulf.perf.scenarios.candidates import Question
 from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.work import PARTS
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
-from nixwulf.tune import goals, render
-from nixwulf.tune.goals import GOALS, Measurement, PredictedTime
-from nixwulf.tune.hardware_priors import widened
-from nixwulf.tune.options import Request, sweep_document
-from nixwulf.tune.posterior import Estimate, OptionModel, update
-from nixwulf.tune.search import Decision, Ranked, begin, best, contenders, decide, order
-from nixwulf.tune.subject import read_subject
+from nixwulf.sweep.plan import make_plan, parse_sweep
+from nixwulf.tune import options, render
+from nixwulf.tune.options import (
+    GOALS,
+    Measurement,
+    PredictedTime,
+    Request,
+    read_subject,
+    sweep_document,
+    widened,
+)
+from nixwulf.tune.search import (
+    Decision,
+    Estimate,
+    OptionModel,
+    Ranked,
+    begin,
+    best,
+    contenders,
+    decide,
+    order,
+    update,
+)
 from record_factory import case, failed, ok
 
 SMALL = "/models/gpt-oss-20b.gguf"
@@ -257,9 +271,7 @@ def test_a_measured_pipeline_moves_pipelines_more_than_tensors():
 def test_of_a_machine_whose_compute_nobody_knows_only_what_computes_is_in_doubt(monkeypatch):
     known = dict.fromkeys(PARTS, 0.05)
     assert widened(known, ["framework-desktop"])[0] == known
-    monkeypatch.setattr(
-        "nixwulf.tune.hardware_priors.lacks", lambda _, key: key == "compute_tflops"
-    )
+    monkeypatch.setattr("nixwulf.tune.options.lacks", lambda _, key: key == "compute_tflops")
     doubts = {part for part, one in widened(known, ["framework-desktop"])[0].items() if one > 0.05}
     assert doubts == {"compute", "attention"}
 
@@ -352,7 +364,7 @@ def test_efficiency_without_watts_stops_and_says_why():
     state.add(single, record, 30.0)
 
     assert state.lacks_watts
-    assert goals.no_watts({**record, "power": {"absent": "No meter."}}) == "No meter."
+    assert options.no_watts({**record, "power": {"absent": "No meter."}}) == "No meter."
 
 
 def test_efficiency_with_watts_is_predicted_by_the_watts_of_a_node():
@@ -372,11 +384,11 @@ def test_efficiency_with_watts_is_predicted_by_the_watts_of_a_node():
 
 
 def test_the_model_of_an_engine_with_several_benchmarks_is_compared_by_one():
-    alone = goals.benchmark(GOALS["decode"], "llama.cpp", alone=True)
+    alone = options.benchmark(GOALS["decode"], "llama.cpp", alone=True)
     assert alone == "llama-bench"
-    assert goals.benchmark(GOALS["decode"], "llama.cpp", alone=False) == "serve"
-    assert goals.benchmark(GOALS["decode"], "vllm", alone=True) == "serve"
-    assert "no benchmark" in goals.unmeasured(GOALS["prompt"], "vllm")
+    assert options.benchmark(GOALS["decode"], "llama.cpp", alone=False) == "serve"
+    assert options.benchmark(GOALS["decode"], "vllm", alone=True) == "serve"
+    assert "no benchmark" in options.unmeasured(GOALS["prompt"], "vllm")
 
 
 ranked = st.lists(
@@ -446,6 +458,6 @@ def test_the_interval_of_a_prompt_is_that_of_its_own_prediction():
     told = (
         answer(Question(load_cluster("framework-2"), read_subject(SMALL).model)).forecasts[0].plain
     )
-    assert goals.predicted_time(GOALS["prompt"], told, 512, 128, (1,)) == PredictedTime(
+    assert options.predicted_time(GOALS["prompt"], told, 512, 128, (1,)) == PredictedTime(
         told.prompt.parts, pytest.approx(log(told.prompt.high / told.prompt.value) / QUANTILE_80)
     )

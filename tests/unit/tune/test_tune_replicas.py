@@ -10,13 +10,9 @@ from nixwulf.perf.scenarios.candidates import Candidate, Question, candidates
 from nixwulf.perf.scenarios.forecast import EVEN, forecast
 from nixwulf.perf.scenarios.source import read_model
 from nixwulf.results.identity import REPLICAS
-from nixwulf.tune.goals import GOALS, measurement_of, predicted_time
-from nixwulf.tune.not_tried import not_tried
-from nixwulf.tune.options import Request
-from nixwulf.tune.posterior import Estimate
-from nixwulf.tune.search import begin
-from nixwulf.tune.serving import behind_one_url, serve_commands, serving
-from nixwulf.tune.subject import read_subject
+from nixwulf.tune.options import GOALS, Request, measurement_of, predicted_time, read_subject
+from nixwulf.tune.render import behind_one_url, not_tried, serve_commands, serving
+from nixwulf.tune.search import Estimate, begin
 
 MODEL = "gpt-oss-20b"
 

@@ -20,7 +20,7 @@ from nixwulf.plugins.engines import (
 )
 from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.runtime import nccl
-from nixwulf.tune.serving import serve_commands, serving
+from nixwulf.tune.render import serve_commands, serving
 
 FIXTURES = Path("tests/fixtures")
 CLIENTS = ("llama-bench", "benchmark", "generate", "inference", "vllm bench", "--prompt")

@@ -26,7 +26,7 @@ from nixwulf.core.files import cache_dir
 from nixwulf.core.text import did_you_mean
 from nixwulf.inventory.cluster import Cluster, Shape
 from nixwulf.nodes.lab.links import Shaping, management_subnet
-from nixwulf.nodes.lab.ssh_files import find_sshd, search_path, write_all
+from nixwulf.nodes.lab.node import find_sshd, search_path, write_all
 from nixwulf.nodes.lab.state import (
     Definition,
     StateFolder,

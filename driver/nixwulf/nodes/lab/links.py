@@ -120,8 +120,6 @@ def hub_links(
     """Arguments of `ip` that make every link; the nodes' ends go to the processes' namespaces.
 
     Args:
-        cluster: the lab's nodes and fabrics.
-        subnet: the lab's management network.
         networks: the file of each node's network namespace, by the node's name.
     """
     commands = [
@@ -161,13 +159,7 @@ def _bridge(name: str) -> Argv:
 
 
 def node_links(cluster: Cluster, subnet: ipaddress.IPv4Network, number: int) -> list[Argv]:
-    """Arguments of `ip` that give a node its addresses.
-
-    Args:
-        cluster: the lab's nodes and fabrics.
-        subnet: the lab's management network.
-        number: of the node, from 1.
-    """
+    """Arguments of `ip` that give a node its addresses; its number is from 1."""
     node = cluster.nodes[number - 1]
     commands = [
         ["link", "set", "lo", "up"],
@@ -198,11 +190,7 @@ def queue_bytes(rate_gbps: float) -> int:
 
 
 def shape_port(port: LabPort, shape: Shape, shaping: Shaping) -> list[Argv]:
-    """The commands that shape one port of a fabric, whatever shaped it before.
-
-    Args:
-        shaping: what does it: a queueing discipline of the kernel, or the switch of the lab.
-    """
+    """The commands that shape one port of a fabric, whatever shaped it before."""
     if shaping == "switch":
         return [["ip", "link", "set", port.link, "nomaster"]]
     up, down = ["noqueue"], ["noqueue"]

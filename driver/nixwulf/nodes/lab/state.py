@@ -17,8 +17,8 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_json, runtime_dir
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric, Node, Shape
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
 
 # A unix socket's path holds 107 bytes, and ssh adds 17 characters while it makes one.

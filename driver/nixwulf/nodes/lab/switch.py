@@ -77,11 +77,7 @@ class Switch:
         self._random = random.Random(SEED)  # noqa: S311
 
     def take(self, frame: bytes, port: int, now: int) -> None:
-        """Take a frame that arrived.
-
-        Args:
-            port: the number of the port, from 0.
-        """
+        """Take a frame that arrived at a port, whose number is from 0."""
         line = self.line
         destination, source = frame[HEADER : HEADER + 6], frame[HEADER + 6 : HEADER + 12]
         self._table[source] = port

@@ -1,24 +1,29 @@
-"""The configurations of nodes in a flake: which disks they format, what they evaluate to."""
+"""The configurations of nodes in a flake: which disks they format, what they evaluate to.
+
+Also builds by nix on this machine: announced before they begin, or refused with what to do.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core import bounded, interrupts
-from nixwulf.core.errors import InputError
+from nixwulf.core import interrupts
+from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.errors import quoted as quoted_value
 from nixwulf.core.files import read_json
 from nixwulf.core.schema import check
-from nixwulf.core.text import clean
+from nixwulf.core.text import GIB, clean, plural, some
 from nixwulf.inventory.cluster import Cluster, Node
 
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
@@ -130,10 +135,7 @@ def layout_of(values: Mapping[str, list[str] | None]) -> Layout:
 
 
 def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> dict[str, Built]:
-    """The systems of configurations; nothing is built.
-
-    Returns:
-        A system for each attribute.
+    """The system of each attribute; nothing is built.
 
     Raises:
         InputError: the flake does not evaluate, or has no such configuration.
@@ -183,11 +185,7 @@ def _is_system(value: Any) -> bool:
 
 
 def _evaluate(
-    flake: str,
-    output: str,
-    attributes: Sequence[str],
-    function: str,
-    fits: Callable[[Any], bool],
+    flake: str, output: str, attributes: Sequence[str], function: str, fits: Callable[[Any], bool]
 ) -> Mapping[str, Any]:
     if not attributes:
         return {}
@@ -196,8 +194,8 @@ def _evaluate(
         done = interrupts.ask(command, timeout=_MOST_S)
         problem = error_of(done.stderr) if done.returncode != 0 else ""
         then = remedy(done.stderr, flake)
-    except bounded.TooMuch:
-        problem = f"nix printed more than {bounded.MOST_CHARACTERS >> 20} MiB"
+    except interrupts.TooMuch:
+        problem = f"nix printed more than {interrupts.MOST_CHARACTERS >> 20} MiB"
     except subprocess.TimeoutExpired:
         problem = f"nix took longer than {_MOST_S // 60} min"
     if problem:
@@ -256,9 +254,6 @@ class Prebuilt:
 def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebuilt:
     """Read what 'nix build .#deployments.CLUSTER' made.
 
-    Args:
-        nodes: those that it has to have, with all of their store paths on this machine.
-
     Raises:
         InputError: it is of another cluster, or lacks a node or a path.
     """
@@ -292,3 +287,76 @@ def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebui
                     f"file with all that it names by 'nix copy --from ... {path.resolve()}'."
                 )
     return Prebuilt(str(path), found)
+
+
+_STORE = Path("/nix/store")
+_MADE = re.compile(r"^ +/nix/store/[0-9a-z]{32}-(.+)\.drv$", re.MULTILINE)
+_FETCHED = re.compile(r"\(([\d.]+) ([KMGT])iB download, ([\d.]+) ([KMGT])iB unpacked\)")
+_UNITS = {unit: 1024**power for power, unit in enumerate("KMGT", start=1)}
+# Kernels, their modules of NVIDIA, engines and HPL: minutes to hours, where the rest takes seconds.
+_LONG = re.compile(
+    r"(?:linux(?:-rpi)?|nvidia-\w+|llama-cpp\S*|distributed-llama|hpl\S*)"
+    r"-\d[\d.]*(?:-(?:rc|stable_)?[\d.]+)?"
+)
+
+
+def build_here(command: Sequence[str], what: str, elsewhere: str = "") -> None:
+    """Announce a build, and build with nix's own progress on the terminal; as `announce`."""
+    announce(command, what, elsewhere)
+    done = interrupts.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    if done.returncode != 0:
+        why = f"nix ended with {done.returncode}, see its words above"
+        raise _failed(what, why, f"run '{shlex.join(command)}'", elsewhere)
+
+
+def announce(command: Sequence[str], what: str, elsewhere: str = "") -> None:
+    """Print a line on what a command of nix would build, if anything.
+
+    Args:
+        what: begins the sentence of a failure, such as 'The systems are'.
+        elsewhere: ends it.
+
+    Raises:
+        NixwulfError: it cannot be built, or does not fit into the store.
+    """
+    asked = interrupts.ask([*command, "--dry-run"])
+    if asked.returncode:
+        then = remedy(asked.stderr, ".") or f"run '{shlex.join(command)}'"
+        raise _failed(what, error_of(asked.stderr), then, elsewhere)
+    free = shutil.disk_usage(_STORE).free if _STORE.is_dir() else sys.maxsize
+    unpacked = sum(float(size) * _UNITS[u] for _, _, size, u in _FETCHED.findall(asked.stderr))
+    if unpacked > free:
+        sizes = f"{unpacked / GIB:.2f} GiB come to '{_STORE}', which has {free / GIB:.2f} GiB left"
+        raise _failed(what, sizes, f"make room by '{COLLECT}'", elsewhere)
+    print(announcement(asked.stderr), end="", file=sys.stderr)
+
+
+def _failed(what: str, why: str, then: str, elsewhere: str) -> NixwulfError:
+    return NixwulfError(f"{what} not built, and no node is changed: {why}; {then}.{elsewhere}")
+
+
+def announcement(dry_run: str) -> str:
+    """What nix says that it is going to make, as a line; empty where everything is there."""
+    made, fetched = _MADE.findall(dry_run), _FETCHED.search(dry_run)
+    parts = [f"builds {plural(len(made), 'derivation')} here"] if made else []
+    parts += [f"fetches {fetched[1]} {fetched[2]}iB"] if fetched else []
+    if not parts:
+        return ""
+    long = sorted(filter(_LONG.fullmatch, made))
+    slow = f"; what takes long on {os.cpu_count()} CPUs is {some(long)}" if long else ""
+    return f"Nix {' and '.join(parts)}{slow}.\n"
+
+
+def systems_built_here() -> set[str]:
+    """The systems that nix builds on this machine."""
+    found: set[str] = set()
+    for setting in ("system", "extra-platforms"):
+        shown = interrupts.ask(["nix", "config", "show", *FEATURES, setting])
+        found |= set(shown.stdout.split())
+    return found
+
+
+def store_address(ssh: str) -> str:
+    """A node's store, as nix names it."""
+    user, at, host = ssh.rpartition("@")
+    return f"ssh-ng://{user}{at}[{host}]" if ":" in host else f"ssh-ng://{ssh}"

@@ -12,7 +12,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.inventory.cluster import PRIVATE, Cluster, Node
-from nixwulf.inventory.fabric_kinds import KINDS
+from nixwulf.inventory.fabrics import KINDS
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy.flake import Layout
 from nixwulf.ops.deploy.machine import Disk, Machine
@@ -32,15 +32,11 @@ def refusals(
     expected: str | None,
     expected_cluster: str | None = None,
 ) -> list[str]:
-    """Every reason why a machine is not imaged as a node.
+    """Sentences of why a machine is not imaged as a node, each of which ends with what to do.
 
     Args:
-        platform: the facts of the node's platform, with [install].
         expected: the host name that it may have besides the node's own.
         expected_cluster: the cluster whose system it may run besides the node's own.
-
-    Returns:
-        Sentences, each of which ends with what to do.
     """
     found = [*_identity(node, cluster, platform, machine), *in_use(node, machine)]
     found += other_cluster(node, cluster, machine, expected_cluster)

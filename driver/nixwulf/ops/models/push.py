@@ -10,8 +10,18 @@ from nixwulf.core.text import GIB, did_you_mean
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
-from nixwulf.ops.models.chain import Observer, Origin, Pushed, copy, route
-from nixwulf.ops.models.machines import HERE, folder_here, here, index_on, on_node
+from nixwulf.ops.models.chain import (
+    HERE,
+    Observer,
+    Origin,
+    Pushed,
+    copy,
+    folder_here,
+    here,
+    index_on,
+    on_node,
+    route,
+)
 from nixwulf.ops.models.store import Document, Place
 from nixwulf.plugins import engines
 
@@ -52,7 +62,6 @@ def push(
     """Bring a model to nodes that lack it, or whose copy is incomplete or damaged.
 
     Args:
-        cluster: gives the folder of models on the nodes, and the fabrics.
         connections: open ones, of the nodes named and others that may have the model.
         fabric: the one to cross; None: the fastest that all who take part share.
         observer: called with a node's name, and how many bytes it has of how many.

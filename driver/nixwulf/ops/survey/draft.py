@@ -1,20 +1,41 @@
-"""A cluster file's content, from what machines reported, and what is uncertain about it."""
+"""A cluster file from what machines say: first that, then who reaches whom, then its content.
+
+What is uncertain in it is said, and where an existing file differs from what its machines report.
+It is written as TOML with comments: `tomllib` reads back the document that it was made of.
+"""
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
-from nixwulf.core.text import some
+from nixwulf.core.text import clean, plural, some
+from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.inventory.platforms import platforms_like, platforms_of
 from nixwulf.nodes import macos
-from nixwulf.nodes.hardware import AMD
+from nixwulf.nodes.interfaces import AMD
+from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy.refusals import shown
 from nixwulf.ops.survey.fabrics import fabric_drafts
 from nixwulf.ops.survey.machines import Surveyed
-from nixwulf.ops.survey.wires import LeftOut, Wire
+from nixwulf.ops.survey.wires import (
+    LeftOut,
+    Pair,
+    Reach,
+    Wire,
+    candidates,
+    groups,
+    pairs_between,
+    pairs_to_try,
+    try_pairs,
+    wires,
+)
 
 UNKNOWN_PLATFORM = "generic-x86_64"
 _VENDORS = {AMD: "amd", "0x10de": "nvidia"}
@@ -102,3 +123,217 @@ def _sentences(left: Iterable[LeftOut], machines: Sequence[Surveyed]) -> Iterabl
         what = list(dict.fromkeys(one.what for one in ones))
         whose = "every node" if len(nodes) == len(machines) > 1 else some(nodes)
         yield f"{interface} of {whose} ({some(what)}): {reason}."
+
+
+@dataclass(frozen=True)
+class _Wire:
+    """A network of a file, or one port of a cable of a mesh: the ends of its nodes.
+
+    port: its number from 1, of a cable that has several; else 0.
+    """
+
+    fabric: Fabric
+    ends: Mapping[str, Attachment]
+    port: int = 0
+
+    @property
+    def name(self) -> str:
+        """As a sentence calls it."""
+        port = f", port {self.port}" if self.port else ""
+        cable = f" (the cable of {' and '.join(self.ends)}{port})"
+        return f"fabrics.{self.fabric.name}{cable if self.fabric.link_prefix else ''}"
+
+    @property
+    def places(self) -> set[tuple[str, str, str]]:
+        """Node, interface and address of each end."""
+        return {(node, end.interface, end.address) for node, end in self.ends.items()}
+
+
+def _wires(cluster: Cluster) -> list[_Wire]:
+    found = []
+    for name, fabric in cluster.fabrics.items():
+        nodes = cluster.nodes_on(name)
+        if not fabric.link_prefix:
+            found.append(_Wire(fabric, {node.name: node.fabrics[name] for node in nodes}))
+            continue
+        for one, other in combinations(nodes, 2):
+            ours, theirs = one.ends(name, [other.name]), other.ends(name, [one.name])
+            for number, (end, peer) in enumerate(zip(ours, theirs, strict=True), start=1):
+                port = number if len(ours) > 1 else 0
+                found.append(_Wire(fabric, {one.name: end, other.name: peer}, port))
+    return found
+
+
+def differences(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) -> list[str]:
+    """A sentence for each value of a file that the machines contradict; empty when all agree.
+
+    Interfaces, addresses and MTUs of the interfaces are the gates', which say how to mend them.
+    """
+    sentences = list(_of_machines(cluster, machines, real))
+    there = _wires(real)
+    for wire in _wires(cluster):
+        best = max(there, key=lambda one: len(one.places & wire.places), default=None)
+        apart = wire.places - best.places if best else wire.places
+        if len(wire.ends) > 1 and apart:
+            who = ", ".join(sorted({node for node, _, _ in apart}))
+            sentences.append(
+                f"{wire.name}: {who} and the other nodes do not reach each other on it; "
+                "'nixwulf cluster new' with these nodes writes why."
+            )
+        elif len(wire.ends) > 1 and best:
+            sentences += _of_wire(wire, best)
+    return sentences
+
+
+def additions(cluster: Cluster, real: Cluster) -> list[str]:
+    """A sentence for each wire that a file does not have; it need not."""
+    known = {(node.name, end.interface) for node in cluster.nodes for end in node.all_ends}
+    sentences = []
+    for wire in _wires(real):
+        ends = [(node, end.interface) for node, end in wire.ends.items()]
+        if not known & set(ends):
+            nodes = ", ".join(f"{node} ({interface})" for node, interface in ends)
+            sentences.append(f"Not in the file, and need not be: a wire of {nodes}.")
+    return sentences
+
+
+def _of_machines(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) -> Iterable[str]:
+    for node, machine, found in zip(cluster.nodes, machines, real.nodes, strict=True):
+        if found.platform not in {UNKNOWN_PLATFORM, node.platform}:
+            yield (
+                f"Node {node.name!r} is a {machine.machine.product!r}, of the platform "
+                f"{found.platform!r}, and the file has {node.platform!r}."
+            )
+        if node.disk is not None and machine.machine.disks and not machine.machine.disk(node.disk):
+            yield (
+                f"Node {node.name!r} has no disk {node.disk!r}; see 'nixwulf preflight --only "
+                f"facts --cluster {cluster.source}'."
+            )
+
+
+def _of_wire(wire: _Wire, real: _Wire) -> Iterable[str]:
+    fabric, found = wire.fabric, real.fabric
+    if fabric.kind != found.kind:
+        yield f"{wire.name}: its kind is {fabric.kind!r} in the file, and {found.kind!r} by itself."
+    if found.speed_gbps < fabric.speed_gbps:
+        yield (
+            f"{wire.name}: its speed is {fabric.speed_gbps:g} Gbit/s in the file, and "
+            f"{found.speed_gbps:g} by what the machines report; see the cable and the ports."
+        )
+    if found.mtu < fabric.mtu:
+        yield f"{wire.name}: its mtu is {fabric.mtu}, and at most {found.mtu} bytes pass."
+    for node, end in wire.ends.items():
+        for key in ("rdma_device", "gid_index"):
+            ours, theirs = getattr(end, key), getattr(real.ends[node], key)
+            if None not in {ours, theirs} and ours != theirs:
+                yield f"{wire.name}: {key} of {node} is {ours!r} in the file, and {theirs!r} there."
+
+
+def inquire(
+    name: str,
+    machines: Sequence[Surveyed],
+    connections: Mapping[str, Connection],
+    on_step: Callable[[str], None],
+) -> Draft:
+    """Find the wires between machines that have answered, and draft their cluster file."""
+
+    def tried(pairs: Sequence[Pair]) -> Reach:
+        if not pairs:
+            return Reach()
+        on_step(f"Trying {plural(len(pairs), 'pair')} of interfaces, in both directions.")
+        return try_pairs(pairs, connections)
+
+    endpoints, left = candidates(machines)
+    reach = tried(pairs_to_try(endpoints))
+    reach = reach.joined(tried(pairs_between(groups(endpoints, reach), reach)))
+    found, apart = wires(machines, endpoints, reach)
+    return draft(name, machines, found, [*left, *apart])
+
+
+def renamed(machines: Sequence[Surveyed], names: Sequence[str]) -> list[Surveyed]:
+    """The same machines under other names."""
+    return [
+        replace(machine, node=replace(machine.node, name=name))
+        for machine, name in zip(machines, names, strict=True)
+    ]
+
+
+_WIDTH = 118
+_HEAD = (
+    "What the machines reported to 'nixwulf cluster new'. Prices, meters and [deploy] are yours to "
+    "add: docs/reference/cluster-file.md."
+)
+
+
+def render(draft: Draft) -> str:
+    """The text of a cluster file, with a comment above what it is of."""
+    document = draft.document
+    lines = [*_comment([_HEAD]), f"name = {_value(document['name'])}", "", *_nothing(draft)]
+    for name, fabric in document["fabrics"].items():
+        lines += _comment(draft.notes.get(("fabrics", name), ()))
+        lines += [f"[fabrics.{_key(name)}]", *_keys(fabric, ("fabrics", name), draft.notes), ""]
+    for index, node in enumerate(document["nodes"]):
+        place: Place = ("nodes", index)
+        own = {key: value for key, value in node.items() if key != "fabrics"}
+        lines += ["[[nodes]]", *_keys(own, place, draft.notes)]
+        lines += _comment(draft.notes.get((*place, "disk"), ()), whole=True)
+        for key, end in node.get("fabrics", {}).items():
+            lines += _ends(f"fabrics.{_key(key)}", end)
+        lines.append("")
+    if draft.left_out:
+        lines += [*_comment(["Left out, and why:"]), *_comment(draft.left_out)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _nothing(draft: Draft) -> list[str]:
+    """The empty table of fabrics, which the file has to have."""
+    if draft.document["fabrics"]:
+        return []
+    lines = _comment(["No two of these nodes reach each other on a wire: below is why."])
+    return [*lines, "[fabrics]", ""]
+
+
+def _keys(
+    table: Mapping[str, Any], place: Place, notes: Mapping[Place, tuple[str, ...]]
+) -> Iterable[str]:
+    for key, value in table.items():
+        yield from _comment(notes.get((*place, key), ()))
+        yield f"{_key(key)} = {_value(value)}"
+
+
+def _comment(texts: Iterable[str], *, whole: bool = False) -> list[str]:
+    """Comments of texts, each on lines of its own; whole: a line is not broken, however long."""
+    lines = []
+    for text in texts:
+        plain = " ".join(clean(text).split()) if not whole else clean(text).replace("\n", " ")
+        parts = [plain] if whole else textwrap.wrap(plain, _WIDTH, break_on_hyphens=False)
+        lines += [f"# {part}" for part in parts]
+    return lines
+
+
+def _ends(path: str, place: Mapping[str, Any]) -> list[str]:
+    """A node's place on a network, or its end of each cable: a port, or a list of them."""
+    if "links" not in place:
+        return [f"{path} = {_inline(place)}"]
+    lines = []
+    for node, end in place["links"].items():
+        to = f"{path}.links.{_key(node)}"
+        if isinstance(end, list):
+            lines += [f"{to} = [", *(f"  {_inline(port)}," for port in end), "]"]
+        else:
+            lines.append(f"{to} = {_inline(end)}")
+    return lines
+
+
+def _inline(table: Mapping[str, Any]) -> str:
+    return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in table.items())} }}"
+
+
+def _key(name: str) -> str:
+    bare = name and all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
+    return name if bare else _value(name)
+
+
+def _value(value: Any) -> str:
+    """A text, a number or a list of them: JSON's forms are TOML's but for one character."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from nixwulf.core.bounded import check_numbers
 from nixwulf.core.errors import GateError, InputError
+from nixwulf.core.interrupts import check_numbers
 from nixwulf.inventory.cluster import Node
-from nixwulf.nodes import hardware, interfaces, macos
-from nixwulf.nodes.hardware import Hardware
-from nixwulf.nodes.interfaces import Interface
+from nixwulf.nodes import interfaces, macos
+from nixwulf.nodes.interfaces import Hardware, Interface
 from nixwulf.nodes.ssh import Connection, each, open_all
 from nixwulf.ops.deploy.machine import Machine, identity_script, parse_machine
 
@@ -61,7 +60,7 @@ def survey(connections: Sequence[Connection]) -> list[Surveyed]:
 
 def script() -> str:
     """What is run on a machine, with the globs of the files that it prints."""
-    globs = " ".join((*hardware.FILES, *interfaces.FILES))
+    globs = " ".join((*interfaces.HARDWARE_FILES, *interfaces.FILES))
     return identity_script() + _SCRIPT.read_text("utf-8").replace('"$@"', globs)
 
 
@@ -75,7 +74,7 @@ def parse(node: Node, text: str) -> Surveyed:
     for line in sections.get("files", "").splitlines():
         path, _, content = line.partition(":")
         lines.setdefault(path, []).append(content)
-    found = hardware.parse_hardware(lines)
+    found = interfaces.parse_hardware(lines)
     ports = interfaces.parse_interfaces(
         sections.get("addresses", ""), lines, found, sections.get("folders", "").splitlines()
     )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import format_significant
-from nixwulf.inventory.fabric_kinds import RDMA_KINDS, TRAINED_KINDS
+from nixwulf.inventory.fabrics import RDMA_KINDS, TRAINED_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, fabric_facts

@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.core.secrets import cut
-from nixwulf.llm.byte_tokenizer import tokenizer
+from nixwulf.llm.random_model import tokenizer
 from nixwulf.nodes.process import OwnedProcess
-from nixwulf.nodes.this_machine import THIS_MACHINE
+from nixwulf.nodes.ssh import THIS_MACHINE
 from nixwulf.outputs import llama_benchy as parser
 from nixwulf.outputs import present
 from nixwulf.plugins import engines

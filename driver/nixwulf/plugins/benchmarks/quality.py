@@ -13,8 +13,8 @@ from typing import ClassVar
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import read_json, write_json
 from nixwulf.core.metric import Metric
-from nixwulf.core.naming import fingerprint
 from nixwulf.core.registry import Parameter
+from nixwulf.core.text import fingerprint
 from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import endpoint, llama_cpp

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
-from nixwulf.nodes.power.energy import Window
+from nixwulf.nodes.power import Window
 from nixwulf.outputs import vllm as parser
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.vllm import ENGINE, base_url, environment

@@ -16,8 +16,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from nixwulf.core.registry import choose, discover
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes import macos
 from nixwulf.nodes.facts import Facts
@@ -244,10 +244,6 @@ def examine(
 
     Commands are run only where the facts alone refuse nothing that is not waived: a node without
     an address has no path to probe.
-
-    Args:
-        connections: to the nodes, by name.
-        gates: those to judge; None: all.
     """
     chosen = list(all_gates().values() if gates is None else gates)
     commands = {

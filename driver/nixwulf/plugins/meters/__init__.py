@@ -18,7 +18,7 @@ from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError, quoted
 from nixwulf.core.registry import choose, discover
 from nixwulf.inventory.cluster import Cluster, Meter, Node
-from nixwulf.nodes.power.samples import Point
+from nixwulf.nodes.power import Point
 from nixwulf.nodes.ssh import each
 
 # The meters measure anew about once a second.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nixwulf.core.naming import fingerprint
+from nixwulf.core.text import fingerprint
 from nixwulf.inventory.cluster import Cluster, Node
 
 

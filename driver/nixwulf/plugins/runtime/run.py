@@ -11,17 +11,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import NoReturn
 
-from nixwulf.core import standstill
+from nixwulf.core import interrupts
 from nixwulf.core.secrets import named_secrets, use
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.llm import PlacedModel
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes import container
 from nixwulf.nodes.container import Toolbox
 from nixwulf.nodes.counters import Counters, read
 from nixwulf.nodes.facts import Facts
-from nixwulf.nodes.power.samples import PowerSession
+from nixwulf.nodes.power import PowerSession
 from nixwulf.nodes.process import OwnedProcess, cpu_times, unit_name
 from nixwulf.nodes.ssh import Connection, Unreachable, each, run_all
 from nixwulf.plugins.runtime import passthrough
@@ -387,7 +387,7 @@ class Clocks:
         self._half_s = run.limits.progress_s / 2
         self._seen: tuple[Sign, ...] | None = None
         self._event_at = time.monotonic()
-        self._look_at = self._answered_at = standstill.last_end()
+        self._look_at = self._answered_at = interrupts.end_of_standstill()
         self._begin(self._event_at)
 
     def on_event(self) -> None:
@@ -400,7 +400,7 @@ class Clocks:
         if now > run.deadline:
             self._end("timeout", f"The run took longer than {run.limits.wall_s:g} s")
         output_at = self._process.output_at if self._process else 0.0
-        came_at = max(output_at, self._event_at, standstill.last_end())
+        came_at = max(output_at, self._event_at, interrupts.end_of_standstill())
         if came_at > self._progress_at:
             self._begin(came_at)
         if now < self._look_at:

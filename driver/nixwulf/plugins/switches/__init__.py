@@ -40,11 +40,7 @@ def all_switches() -> dict[str, SwitchKind]:
 
 
 def cycle(name: str, switch: PowerSwitch, off_s: float = OFF_S) -> None:
-    """Turn a node off and on again.
-
-    Args:
-        name: The node's name.
-        off_s: Seconds without power, where the kind can turn off.
+    """Turn a node off and on again; off_s without power, where the kind can turn off.
 
     Raises:
         NixwulfError: The switch does not answer, or refuses.

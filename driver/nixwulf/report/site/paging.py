@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nixwulf.core.naming import slug
+from nixwulf.core.text import slug
 
 PAGE_BYTES = 250_000
 """Of the rows of one page."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from nixwulf.core.naming import login
+from nixwulf.core.text import login
 
 _NAMES = (Path("/etc/hostname"), Path("/etc/machine-info"))
 

@@ -14,8 +14,7 @@ from typing import Any
 from nixwulf.core.document import Table, escaped, pipe_table
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import write_atomically
-from nixwulf.core.naming import fingerprint, slug
-from nixwulf.core.text import case_name, link_name, unit_name, with_deviation
+from nixwulf.core.text import case_name, fingerprint, link_name, slug, unit_name, with_deviation
 from nixwulf.results import record as records_of
 from nixwulf.results.publish.identifiers import closed_words, known_words
 from nixwulf.results.publish.scrub import Finding, Scrubber

@@ -13,13 +13,12 @@ import yaml
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text, read_yaml
-from nixwulf.core.naming import slug
-from nixwulf.core.text import plural
+from nixwulf.core.text import plural, slug
 from nixwulf.plugins.runtime import passthrough, speculation
+from nixwulf.sweep.plan import parse_sweep
 from nixwulf.sweep.recipes import flags_file, launch_files, pasted, sparkrun
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.translate import translate
-from nixwulf.sweep.sweep_file import parse_sweep
 
 _LONGEST_NAME = 40
 _MOST_TEXT, _MOST_YAML = 1 << 16, 1 << 18

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from nixwulf.core.errors import InputError
-from nixwulf.inventory.attachments import Attachment
 from nixwulf.inventory.cluster import Cluster, Shape, load_cluster, with_lab_nodes
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.nodes.lab.state import check_cluster, check_name, check_shape
 
 

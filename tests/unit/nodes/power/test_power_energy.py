@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.nodes.power.energy import average, integral, merged, peak, resolved, total
+from nixwulf.nodes.power import average, integral, merged, peak, resolved, total
 
 
 def constant(watts, end=10.0, step=0.2):

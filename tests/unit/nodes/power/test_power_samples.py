@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.nodes.power.samples import parse, unwrapped
+from nixwulf.nodes.power import parse, unwrapped
 from stand_in import put
 
 SAMPLER = Path(str(resources.files("nixwulf"))) / "nodes" / "power" / "sampler.sh"
@@ -57,7 +57,7 @@ PI = """\
 50.01 pmic    EXT5V_V volt(24)=5.15141000V
 """
 # hand-made: no Mac is at hand (form: powermetrics(1), and what
-# driver/nixwulf/nodes/power/samples.py names)
+# driver/nixwulf/nodes/power/__init__.py names)
 MAC = """\
 # boot 11-22
 # have powermetrics

@@ -15,9 +15,9 @@ from machine_factory import KEY, cluster_of, machine
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.ssh import Connection
-from nixwulf.ops.deploy import flake, refusals, update
-from nixwulf.ops.deploy.building import store_address
-from nixwulf.ops.deploy.update import Target, bring_command, build_command
+from nixwulf.ops.deploy import flake, install, refusals
+from nixwulf.ops.deploy.flake import store_address
+from nixwulf.ops.deploy.install import Target, bring_command, build_command
 from stand_in import put
 
 NODE = cluster_of("fw1").nodes[0]
@@ -154,8 +154,8 @@ def test_a_node_of_another_cluster_is_not_updated(monkeypatch):
     cluster = cluster_of("fw1")
 
     def runs(found):
-        monkeypatch.setattr(update, "gather_machines", lambda _: {"fw1": found})
-        return [update.unfit(cluster, [target], other) for other in (None, "office")]
+        monkeypatch.setattr(install, "gather_machines", lambda _: {"fw1": found})
+        return [install.unfit(cluster, [target], other) for other in (None, "office")]
 
     none, expected = runs(machine(cluster="office"))
     assert none[0].startswith("Node 'fw1' runs a system of the cluster 'office', and mine.toml")

@@ -23,8 +23,7 @@ from machine_factory import (
 from nixwulf.core.errors import InputError
 from nixwulf.ops.deploy.flake import Layout
 from nixwulf.ops.deploy.machine import parse_machine
-from nixwulf.ops.deploy.plan import check_deployable
-from nixwulf.ops.deploy.text import facts_text, new_to_others, plan_text
+from nixwulf.ops.deploy.plan import check_deployable, facts_text, new_to_others, plan_text
 
 CLUSTER = cluster_of("fw1", "fw2")
 OTHER_DISK = "/dev/disk/by-id/ata-OTHER"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nixwulf.core.errors import GateError
-from nixwulf.ops.engines.kinds import BuildState, kinds_of, parse
+from nixwulf.ops.engines.install import BuildState, kinds_of, parse
 from nixwulf.plugins.engines import all_engines, find
 
 RECIPE = find("llama.cpp").node_build()

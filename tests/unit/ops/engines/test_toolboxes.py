@@ -10,7 +10,7 @@ from launch_plan import Answering
 from nixwulf.core.errors import GateError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import container
-from nixwulf.ops.engines import toolboxes
+from nixwulf.ops.engines import install
 
 FIRST, SECOND = (f"sha256:{digit * 64}" for digit in "ab")
 
@@ -65,7 +65,7 @@ def cluster(tmp_path):
 
 def test_a_tag_is_looked_up_once_and_its_digest_written_beside_the_cluster_file(registry, cluster):
     lock = container.lock_beside(cluster)
-    assert [*toolboxes.hold([registry.name], cluster)] == [
+    assert [*install.hold([registry.name], cluster)] == [
         f"The toolbox {registry.name!r} is held to {FIRST} from now on, in {str(lock)!r}."
     ]
     assert registry.asked == ["/token?service=here&scope=repository%3Ame%2Fbox%3Apull"]
@@ -75,40 +75,40 @@ def test_a_tag_is_looked_up_once_and_its_digest_written_beside_the_cluster_file(
         "images": {registry.name: {"image": image, "tag": "new", "digest": FIRST}},
     }
     registry.digests.clear()
-    assert [*toolboxes.hold([registry.name, "none", "vllm", f"{image}@{SECOND}"], cluster)] == []
+    assert [*install.hold([registry.name, "none", "vllm", f"{image}@{SECOND}"], cluster)] == []
     assert container.resolve(registry.name, "s.yaml", cluster) == f"{image}@{FIRST}"
 
 
 def test_another_digest_later_is_refused_with_both_until_it_is_accepted(registry, cluster):
-    [*toolboxes.hold([registry.name], cluster)]
-    assert toolboxes.hold_again(registry.name, cluster, accept=False) is None
+    [*install.hold([registry.name], cluster)]
+    assert install.hold_again(registry.name, cluster, accept=False) is None
     registry.digests["me/box/manifests/new"] = SECOND
     with pytest.raises(GateError) as caught:
-        toolboxes.hold_again(registry.name, cluster, accept=False)
+        install.hold_again(registry.name, cluster, accept=False)
     assert caught.value.message == (
         f"The tag {registry.name!r} is {SECOND} today and held to {FIRST}; take today's by "
         f"'nixwulf engines install --cluster {cluster} --toolbox {registry.name} --accept', or "
         f"stay by '--toolbox {registry.name.removesuffix(':new')}@{FIRST}'."
     )
     assert container.resolve(registry.name, "s.yaml", cluster).endswith(FIRST)
-    assert SECOND in toolboxes.hold_again(registry.name, cluster, accept=True)
+    assert SECOND in install.hold_again(registry.name, cluster, accept=True)
     assert container.resolve(registry.name, "s.yaml", cluster).endswith(SECOND)
 
 
 def test_a_tag_that_is_gone_is_still_held_and_a_new_one_that_is_unknown_refused(registry, cluster):
-    [*toolboxes.hold([registry.name], cluster)]
+    [*install.hold([registry.name], cluster)]
     registry.digests.clear()
-    assert toolboxes.hold_again(registry.name, cluster, accept=False) is None
+    assert install.hold_again(registry.name, cluster, accept=False) is None
     other = registry.name.replace(":new", ":old")
     with pytest.raises(NixwulfError, match="does not say the digest of .*:old': .*404"):
-        [*toolboxes.hold([other], cluster)]
+        [*install.hold([other], cluster)]
     nobody = "127.0.0.1:9/me/box:new"
     with pytest.raises(NixwulfError, match="does not say the digest .*connection attempts failed"):
-        [*toolboxes.hold([nobody], cluster)]
+        [*install.hold([nobody], cluster)]
 
 
 def test_an_image_of_a_digest_alone_has_no_tag_to_compare(cluster):
-    assert toolboxes.hold_again("llama-b8070-regressed", cluster, accept=False) is None
+    assert install.hold_again("llama-b8070-regressed", cluster, accept=False) is None
 
 
 def test_a_node_without_podman_is_named_and_one_with_shows_the_programs_inside():
@@ -117,9 +117,9 @@ def test_a_node_without_podman_is_named_and_one_with_shows_the_programs_inside()
     # no output: what a script of the driver's own prints
     node = Answering(first, (), {"script": "/dev/dri\n--\n/usr/bin/llama-bench\n"})
     image = f"docker.io/me/box@{FIRST}"
-    found = toolboxes.pull([node], image, lambda *words: steps.append(words))
+    found = install.pull([node], image, lambda *words: steps.append(words))
     assert found == {"fw1": ["llama-bench"]}
     assert steps == [("fw1", f"Pull {image}", 0.0)]
     # no output: what a script of the driver's own prints
     with pytest.raises(NixwulfError, match="Node 'fw1' lacks podman; install it"):
-        toolboxes.pull([Answering(first, (), {"script": "podman\n"})], image, lambda *words: None)
+        install.pull([Answering(first, (), {"script": "podman\n"})], image, lambda *words: None)

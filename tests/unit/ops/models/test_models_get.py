@@ -15,7 +15,7 @@ import pytest
 
 from hub_server import COMMIT, Hub, serving
 from nixwulf.core.names import Refusal, join
-from nixwulf.ops.models import hub as ops_hub
+from nixwulf.ops.models import get as ops_hub
 from nixwulf.ops.models import store
 
 DATA = random.Random(0).randbytes(3_000_000)  # noqa: S311
@@ -55,8 +55,8 @@ def get(hub, tmp_path):
         }
         script = f"""
 import sys
-from nixwulf.ops.models import hub
-hub._PATIENCE_S = {patience_s}
+from nixwulf.ops.models import get
+get._PATIENCE_S = {patience_s}
 from nixwulf.cli.main import main
 try:
     main()

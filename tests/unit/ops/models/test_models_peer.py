@@ -20,7 +20,7 @@ import pytest
 
 from nixwulf.core.names import Refusal
 from nixwulf.ops.models import chain, peer, store
-from nixwulf.ops.models.machines import PEER, PYTHON
+from nixwulf.ops.models.chain import PEER, PYTHON
 from nixwulf.ops.models.peer import Lost, Peer, Wrong
 
 MIB = 1 << 20

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.nodes.ssh import Connection
-from nixwulf.ops.recover import down
-from nixwulf.ops.recover.down import await_answer, groups, parse
-from nixwulf.ops.recover.ladder import STEPS, recover
+from nixwulf.ops.recover import STEPS, await_answer, groups, parse, recover
 from nixwulf.plugins import switches
 from stand_in import put
 
@@ -100,7 +98,7 @@ def test_a_node_that_may_be_booting_is_waited_for_until_it_answers(
 ):
     put(tmp_path, "ssh", ssh)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(down, "POLL_S", 0.01)
+    monkeypatch.setattr("nixwulf.ops.recover.POLL_S", 0.01)
     node = Connection(cluster(["ethernet"], [NAMES]).nodes[0], ())
     said = []
     await_answer(node, 60, lambda name, words: said.append((name, words)))

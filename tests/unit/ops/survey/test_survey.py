@@ -4,15 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.nodes.hardware import AMD, Gpu, Hardware
-from nixwulf.nodes.interfaces import Cable, RdmaPort
+from nixwulf.nodes.interfaces import AMD, Cable, Gpu, Hardware, RdmaPort
 from nixwulf.ops.deploy.machine import Disk
-from nixwulf.ops.survey.draft import draft, platform_of
+from nixwulf.ops.survey.draft import draft, platform_of, render
+from nixwulf.ops.survey.fabrics import meshes
 from nixwulf.ops.survey.machines import check_different, node_names
-from nixwulf.ops.survey.meshes import meshes
-from nixwulf.ops.survey.reach import Reach, pairs_to_try
-from nixwulf.ops.survey.render import render
-from nixwulf.ops.survey.wires import candidates, wires
+from nixwulf.ops.survey.wires import Reach, candidates, pairs_to_try, wires
 from survey_factory import attachments, interface, loaded, machine, surveyed, tried, with_reach
 
 LAN = [{("a", "eth0"), ("b", "eth0"), ("c", "eth0")}]

@@ -6,7 +6,7 @@ import pytest
 
 from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.nodes.interfaces import RdmaPort
-from nixwulf.ops.survey.differences import additions, differences
+from nixwulf.ops.survey.draft import additions, differences
 from survey_factory import interface, machine, surveyed
 
 WIRED = [

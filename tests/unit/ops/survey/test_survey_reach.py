@@ -5,8 +5,8 @@ from ipaddress import IPv4Interface
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.ops.survey import reach
-from nixwulf.ops.survey.reach import WireEnd, groups, pairs_between, pairs_to_try
+from nixwulf.ops.survey import wires
+from nixwulf.ops.survey.wires import WireEnd, groups, pairs_between, pairs_to_try
 from survey_factory import tried
 from tool_outputs import fixture
 
@@ -26,14 +26,14 @@ def test_answers_of_real_pings_are_read_with_the_cards_behind_them():
     source = WireEnd("n1", "eth1", IPv4Interface("10.77.1.11/24"))
     there, nobody = (WireEnd("n2", "eth1", IPv4Interface(f"10.77.1.{end}/24")) for end in (12, 99))
     probes = [(source, there), (source, nobody)]
-    found = reach.parse(fixture("linux/reach.txt"), probes)
+    found = wires.parse(fixture("linux/reach.txt"), probes)
     assert found.bytes == {(source, there): 1500, (source, nobody): 0}
     assert found.answered_by.keys() == {(source, there)}
-    small = reach.parse(fixture("linux/reach-small.txt"), probes[:1])
+    small = wires.parse(fixture("linux/reach-small.txt"), probes[:1])
     assert small.bytes == {(source, there): 1280}
 
 
 @given(st.text())
 def test_no_answer_breaks_the_reader_of_pings(text):
-    reach.parse(text, [])
-    reach.parse(f"== neighbours\n{text}", [])
+    wires.parse(text, [])
+    wires.parse(f"== neighbours\n{text}", [])

@@ -5,8 +5,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.ops.survey.draft import Draft
-from nixwulf.ops.survey.render import render
+from nixwulf.ops.survey.draft import Draft, render
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", fullmatch=True)
 TEXTS = st.text(min_size=1)

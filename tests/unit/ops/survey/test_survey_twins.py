@@ -6,8 +6,7 @@ import pytest
 
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
 from nixwulf.nodes.interfaces import RdmaPort
-from nixwulf.ops.survey.differences import additions, differences
-from nixwulf.ops.survey.render import render
+from nixwulf.ops.survey.draft import additions, differences, render
 from survey_factory import attachments, interface, loaded, machine, surveyed
 
 # Port 0 of a card is the first two interfaces, port 1 the others.

@@ -8,8 +8,7 @@ from nixwulf.outputs.iperf3 import IntervalRow, whole
 from nixwulf.plugins.benchmarks.iperf3 import BENCHMARK, client_arguments, stalls
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 
 def plan(transport="tcp", nodes=2, cluster="lab", warm_up=True, **parameters):

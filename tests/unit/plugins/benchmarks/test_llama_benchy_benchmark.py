@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch_plan import planned
-from nixwulf.llm.byte_tokenizer import tokenizer
+from nixwulf.llm.random_model import tokenizer
 from nixwulf.outputs.llama_benchy import metrics_of, report_in
 from nixwulf.plugins.benchmarks import llama_benchy
 from nixwulf.plugins.benchmarks.llama_benchy import BENCHMARK, arguments, problem_in, warnings

@@ -11,8 +11,7 @@ from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Pass
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.plugins.runtime.texts import Counting
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 
 def answer(sent=0.0, came=(1.0, 1.25, 1.75), *, tokens=3, prompt=16, cached=0, timings=None):

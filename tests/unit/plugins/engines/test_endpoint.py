@@ -25,8 +25,7 @@ from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.openai_stream import StreamError
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget
 from nixwulf.plugins.runtime.run import RunFailure
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.engines.splitting import problem
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep import phases
-from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.recording import Findings
-from nixwulf.sweep.sweep_file import parse_sweep
 
 HEADS_64 = "Qwen3-32B"  # 64 heads, 8 key-value heads, 64 layers
 
@@ -65,9 +64,7 @@ def test_a_model_of_an_unknown_name_is_planned_and_its_header_judges_it_in_the_r
 
 
 def test_tune_leaves_out_the_same():
-    from nixwulf.tune.goals import GOALS
-    from nixwulf.tune.options import Request, options
-    from nixwulf.tune.subject import read_subject
+    from nixwulf.tune.options import GOALS, Request, options, read_subject
 
     subject = read_subject("Qwen/Qwen3-32B", quant="FP8")
     cluster = load_cluster("ms-s1-max-4")

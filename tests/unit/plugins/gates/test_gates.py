@@ -13,7 +13,7 @@ from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm import Model, PlacedModel
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Clock
-from nixwulf.nodes.hardware import FILES
+from nixwulf.nodes.interfaces import HARDWARE_FILES
 from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins.benchmarks import find as find_benchmark
 from nixwulf.plugins.engines import find
@@ -485,7 +485,7 @@ def test_gates_state_their_own_names_and_read_no_file_twice():
     for name, gate in all_gates().items():
         assert gate.name == name
         assert all([gate.holds, gate.reads, gate.fix])
-    assert len(set(FILES)) == len(FILES)
+    assert len(set(HARDWARE_FILES)) == len(HARDWARE_FILES)
 
 
 def test_a_result_is_a_document_of_a_stable_shape():

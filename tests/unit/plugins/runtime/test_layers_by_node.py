@@ -165,9 +165,7 @@ def test_predictions_have_the_split_where_nodes_are_unequal_and_it_is_the_faster
 def test_tune_gives_the_case_of_the_split_to_a_sweep(tmp_path):
     from nixwulf.llm import random_gguf
     from nixwulf.llm.random_model import RandomModel
-    from nixwulf.tune.goals import GOALS
-    from nixwulf.tune.options import Request, options
-    from nixwulf.tune.subject import read_subject
+    from nixwulf.tune.options import GOALS, Request, options, read_subject
 
     path = tmp_path / "a.gguf"
     random_gguf.write(RandomModel(), path)

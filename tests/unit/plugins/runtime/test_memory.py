@@ -14,8 +14,7 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.memory import TokenDemand, needs
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from tool_outputs import fixture
 
 MIB = 2**20

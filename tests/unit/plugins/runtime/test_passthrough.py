@@ -17,8 +17,7 @@ from nixwulf.plugins.runtime.passthrough import (
     environment_text,
     problem,
 )
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 NAMES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,20}", fullmatch=True).filter(
     lambda name: not SECRET_NAME.search(name)

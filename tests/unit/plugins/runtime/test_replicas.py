@@ -21,8 +21,7 @@ from nixwulf.plugins.runtime.openai_stream import Answer
 from nixwulf.plugins.runtime.replicas import of_one_server, replicas, slots_of
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.texts import Counting
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 # no output: the matrix of a sweep
 MATRIX = {

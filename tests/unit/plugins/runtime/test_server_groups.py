@@ -18,13 +18,10 @@ from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.memory import TokenDemand, needs
 from nixwulf.plugins.runtime.replicas import of_one_server, replicas
 from nixwulf.results.identity import OVER_NODES, same
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
-from nixwulf.tune.goals import GOALS
-from nixwulf.tune.options import Request
+from nixwulf.sweep.plan import make_plan, parse_sweep
+from nixwulf.tune.options import GOALS, Request, read_subject
+from nixwulf.tune.render import serve_commands, serving
 from nixwulf.tune.search import begin
-from nixwulf.tune.serving import serve_commands, serving
-from nixwulf.tune.subject import read_subject
 
 MODEL = "gpt-oss-20b"
 

@@ -19,10 +19,9 @@ from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep import phases
-from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.recording import Findings
-from nixwulf.sweep.sweep_file import parse_sweep
-from nixwulf.sweep.verdict import LEAST_LIMIT
+from nixwulf.sweep.references import LEAST_LIMIT
 
 # hand-made: counters before and after a pass (form: /metrics of vLLM 0.33 and of llama-server)
 VLLM_BEFORE = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.

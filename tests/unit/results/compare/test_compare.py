@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import sealed
-from nixwulf.sweep.plan import make_plan, save_plan
-from nixwulf.sweep.sweep_file import load_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan, save_plan
 from record_factory import case, failed, machines, metric, ok, write_run
 
 FAST = [[100.0, 101.0, 99.0], [102.0, 101.0, 100.0], [99.0, 100.0, 101.0]]

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from nixwulf.core.metric import Metric
-from nixwulf.nodes.power.samples import parse
+from nixwulf.nodes.power import parse
 from nixwulf.outputs import llama_bench
 from nixwulf.plugins.benchmarks.llama_bench import run_times, windows
 from nixwulf.report.provenance import facts
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import sealed, validate
 from nixwulf.results.table import tidy
-from nixwulf.sweep.power.document import MeterPoints, NodeSamples, document
+from nixwulf.sweep.power import MeterPoints, NodeSamples, document
 from record_factory import make_record
 from tool_outputs import fixture
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nixwulf.nodes.power.samples import Samples
-from nixwulf.sweep.power.document import throttling
+from nixwulf.nodes.power import Samples
+from nixwulf.sweep.power import throttling
 
 WINDOW = (10.0, 20.0)
 

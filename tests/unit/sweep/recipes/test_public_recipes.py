@@ -19,9 +19,8 @@ import yaml
 
 from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.plugins.runtime import speculation
-from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.recipes.as_sweep import left_out, read_recipes, sweep_text
-from nixwulf.sweep.sweep_file import parse_sweep
 
 FACTS = json.loads(Path(__file__).with_name("public_recipes.json").read_text())
 # Flags that are keys of ours, as both projects' own documents have them, and of ours the key.

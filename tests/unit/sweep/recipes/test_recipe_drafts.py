@@ -13,9 +13,8 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.engines import sglang, vllm
 from nixwulf.plugins.engines.llama_cpp import options
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.sweep.plan import make_plan
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.sweep.recipes.command_lines import groups
-from nixwulf.sweep.sweep_file import parse_sweep
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from nixwulf.llm import Model
 from nixwulf.results.record import sealed
-from nixwulf.sweep.reproduce.causes import causes
+from nixwulf.sweep.reproduce.outcome import causes
 from record_factory import case, metric, ok, published
 
 CPUS = {"cpus": 8}

@@ -5,8 +5,7 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.reproduce.conditions import repeatable, sweep_of_record
-from nixwulf.sweep.reproduce.expected import reference
+from nixwulf.sweep.reproduce.conditions import reference, repeatable, sweep_of_record
 from record_factory import case, metric
 from record_factory import published as published_record
 

@@ -8,11 +8,10 @@ from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.store import read_folder
-from nixwulf.sweep.plan import make_plan, save_plan
-from nixwulf.sweep.reproduce import render
+from nixwulf.sweep.plan import make_plan, parse_sweep, save_plan
+from nixwulf.sweep.reproduce import outcome
 from nixwulf.sweep.reproduce.conditions import sweep_of_run
 from nixwulf.sweep.reproduce.outcome import FASTER, INSIDE, MISSING, SLOWER, repeats
-from nixwulf.sweep.sweep_file import parse_sweep
 from record_factory import failed, metric, ok, write_run
 
 SWEEP = {
@@ -96,7 +95,7 @@ def test_fewer_nodes_than_the_record_s_are_named(base):
 
 def test_a_slow_repeat_ends_with_its_causes_and_commands(plan, capsys):
     found = repeats(plan, [of(plan, [5.0, 5.1, 4.9], gbps=0.4)])
-    render.to_terminal(found, "runs/repeat")
+    outcome.to_terminal(found, "runs/repeat")
     text = capsys.readouterr().out
     assert "tiny, 2 nodes, pipeline, gbe5, decode" in text
     assert "10.0 tok/s" in text
@@ -107,7 +106,7 @@ def test_a_slow_repeat_ends_with_its_causes_and_commands(plan, capsys):
 
 
 def test_without_a_cause_explain_is_next(plan, capsys):
-    render.to_terminal(repeats(plan, [of(plan, [5.0, 5.1, 4.9])]), "runs/repeat")
+    outcome.to_terminal(repeats(plan, [of(plan, [5.0, 5.1, 4.9])]), "runs/repeat")
     text = capsys.readouterr().out
     assert "no recorded fact explains it. Next: nixwulf explain runs/repeat" in text
 

@@ -8,10 +8,8 @@ import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.reproduce.conditions import fitted
-from nixwulf.sweep.reproduce.expected import expectations
-from nixwulf.sweep.sweep_file import load_sweep, parse_sweep
+from nixwulf.sweep.plan import load_sweep, make_plan, parse_sweep
+from nixwulf.sweep.reproduce.conditions import expectations, fitted
 
 SEEDS = sorted(path.stem for path in Path("sweeps/seeds").glob("*.yaml"))
 

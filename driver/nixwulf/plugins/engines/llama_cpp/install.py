@@ -19,7 +19,7 @@ from pathlib import Path
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import cache_dir, sha256_of
-from nixwulf.core.naming import fingerprint
+from nixwulf.core.text import fingerprint
 from nixwulf.plugins.engines.local import Making, NodeBuild, Progress, Recipe, locked, printed
 
 # The RPC server's name changed over time and between distributions.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.attachments import Attachment
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.memory import BY_MEMORY, SPLITS
 from nixwulf.plugins.runtime.run import RunFailure

@@ -26,8 +26,7 @@ from nixwulf.plugins.engines.distributed_llama import (
 from nixwulf.plugins.engines.distributed_llama import devices as distributed_llama_devices
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.results.record import sealed, validate
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 from record_factory import make_record
 
 MODEL = {"path": "/models/llama3.m", "tokenizer": "/models/llama3.t"}

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from llama_cpp_source import CMAKE, put_sdist
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.naming import fingerprint
+from nixwulf.core.text import fingerprint
 from nixwulf.plugins.engines.llama_cpp import install
 from nixwulf.plugins.engines.llama_cpp.install import (
     build_folder,

@@ -10,8 +10,7 @@ from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
 from nixwulf.plugins.engines.llama_cpp import ENGINE, devices
 from nixwulf.plugins.engines.llama_cpp.options import listed_devices
 from nixwulf.plugins.runtime.run import RunFailure
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 BUILDS = Path("tests/fixtures/llama.cpp")
 NO_GPU = (BUILDS / "0.5.0-dev-build-0-commit-0c1e570" / "list-devices.txt").read_text()

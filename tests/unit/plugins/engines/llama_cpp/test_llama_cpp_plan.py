@@ -13,8 +13,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines.llama_cpp import ENGINE, options
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run, RunFailure
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 # no output: a cluster
 CLUSTER = {

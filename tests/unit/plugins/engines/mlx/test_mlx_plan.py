@@ -21,8 +21,7 @@ from nixwulf.plugins.engines.mlx import ENGINE, ranks
 from nixwulf.plugins.runtime import nccl
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run, RunFailure
-from nixwulf.sweep.plan import make_plan
-from nixwulf.sweep.sweep_file import parse_sweep
+from nixwulf.sweep.plan import make_plan, parse_sweep
 
 # hand-made: NCCL writes it with GPUs in two nodes (form: INFO in
 # https://github.com/NVIDIA/nccl/blob/v2.28.9-1/src/transport/net.cc)

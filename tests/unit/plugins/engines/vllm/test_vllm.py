@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch_plan import Answering, planned
-from nixwulf.inventory.attachments import Attachment
+from nixwulf.inventory.fabrics import Attachment
 from nixwulf.outputs import vllm
 from nixwulf.outputs.vllm import parse_serve
 from nixwulf.plugins.benchmarks import vllm_bench

@@ -1,11 +1,16 @@
-"""Where nodes are attached to a fabric: one network, or cables, each between two of them."""
+"""Fabrics: what the driver does otherwise for one kind than for another, read from data, and where
+nodes are attached: to one network, or to cables, each between two of them.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,6 @@ def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str 
 
     Args:
         ends: each node's ends, by the node at the other end; each address is in `subnet`.
-        prefix: length of the prefix of each cable's own subnet.
     """
     if prefix <= subnet.prefixlen:
         return f"link_prefix is {prefix}, and the subnet {subnet} has no room for one of those"
@@ -89,11 +93,7 @@ def _subnet(end: Attachment, prefix: int) -> ipaddress.IPv4Network:
 
 
 def cable_all(names: Sequence[str], subnet: ipaddress.IPv4Network, prefix: int) -> Ends | None:
-    """A cable between each two nodes, on interfaces cable-NODE; None where the subnet is too small.
-
-    Args:
-        subnet: what the cables' own subnets are taken from.
-    """
+    """A cable for each two nodes, on interfaces cable-NODE; None where the subnet is too small."""
     ends: dict[str, dict[str, Attachment]] = {name: {} for name in names}
     own_subnets = subnet.subnets(new_prefix=prefix) if prefix > subnet.prefixlen else iter(())
     for one, other in combinations(names, 2):
@@ -103,3 +103,58 @@ def cable_all(names: Sequence[str], subnet: ipaddress.IPv4Network, prefix: int) 
         for name, peer, address in zip((one, other), (other, one), link.hosts(), strict=False):
             ends[name][peer] = Attachment(f"cable-{peer}", str(address))
     return ends
+
+
+_TABLE = Path(__file__).parents[1] / "data" / "fabric_kinds.toml"
+
+
+@dataclass(frozen=True)
+class FabricKind:
+    """A kind of fabric, as data/fabric_kinds.toml describes it.
+
+    usual_gbps: Gbit/s, of a link that shows no speed. gid: which GID of an RDMA port is used, that
+    of its 'address' or the 'first'; empty where no program is given one. module: the kernel's,
+    which a link of this kind can do with loaded anew. paired: the hosts of a link have to go down
+    together. macos: both ends are Macs.
+    """
+
+    name: str
+    medium: str
+    usual_gbps: float
+    rdma: bool = False
+    gid: Literal["", "address", "first"] = ""
+    macos: bool = False
+    paired: bool = False
+    module: str | None = None
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """The transports that can cross it."""
+        return ("tcp", "rdma") if self.rdma else ("tcp",)
+
+    @property
+    def by_cable(self) -> bool:
+        """Whether a machine has the interface only while a cable is in it."""
+        return self.medium == "thunderbolt"
+
+    @property
+    def shows_training(self) -> bool:
+        """Whether the kernel shows at what speed its cables were trained: Linux, of USB4."""
+        return self.by_cable and not self.macos
+
+
+KINDS: dict[str, FabricKind] = {
+    name: FabricKind(name, **facts)
+    for name, facts in tomllib.loads(_TABLE.read_text("utf-8")).items()
+}
+RDMA_KINDS = frozenset(name for name, kind in KINDS.items() if kind.rdma)
+TRAINED_KINDS = frozenset(name for name, kind in KINDS.items() if kind.shows_training)
+# Of Macs, each cabled to each: a sum goes from all to all at once.
+MAC_RDMA_KINDS = frozenset(name for name, kind in KINDS.items() if kind.rdma and kind.macos)
+
+
+def kind_of(medium: str, *, rdma: bool, macos: bool) -> str:
+    """The name of the kind that a wire is of; without RDMA whether of Macs makes no difference."""
+    crossed = (medium, rdma or medium == "infiniband")
+    found = [kind for kind in KINDS.values() if (kind.medium, kind.rdma) == crossed]
+    return max(found, key=lambda kind: kind.macos == macos).name
