@@ -77,6 +77,12 @@ _LEADING = re.compile(
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def reserved(engine: str) -> Mapping[str, str]:
+    """Flags of an engine that the driver sets itself, with what to use instead."""
+    found: Mapping[str, str] = read_toml(DATA / "reserved_arguments.toml")[engine]
+    return found
+
+
 def environment_text(value: Any, source: str) -> str:
     """A mapping of variables as the text that a case has; a text as it is.
 

@@ -58,12 +58,7 @@ class Exo(Engine):
     """
 
     name = "exo"
-    reserved_arguments: ClassVar = {
-        "--force-master --no-api --no-downloads --namespace --bootstrap-peers --spawn-api -m": (
-            "the axis nodes"
-        ),
-        "--api-port --libp2p-port --zenoh-port": "nothing: the driver asks it",
-    }
+    reserved_arguments: ClassVar = passthrough.reserved("exo")
     reserved_variables: ClassVar = {
         **Mlx.reserved_variables,
         "EXO_LIBP2P_NAMESPACE": "the axis nodes",

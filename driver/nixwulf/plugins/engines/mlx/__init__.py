@@ -66,15 +66,7 @@ class Mlx(Engine):
     """
 
     name = "mlx"
-    reserved_arguments: ClassVar = {
-        "--model": "models in the sweep",
-        "--host --port": "nothing: the driver asks it",
-        "--pipeline": "the axis parallelism",
-        "--prompt-tokens -p --generation-tokens -g --num-trials -n --batch-size -b": (
-            "the parameters n_prompt and n_gen, and samples"
-        ),
-        "--draft-model --num-draft-tokens": "the parameters draft and draft_tokens",
-    }
+    reserved_arguments: ClassVar = passthrough.reserved("mlx")
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
         **dict.fromkeys(
