@@ -2,15 +2,27 @@
 
 import json
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from nixwulf.results.importing import reading_of
+
 FIXTURES = Path("tests/fixtures")
+DESCRIBED = tomllib.loads(Path("tests/support/closing_lines.toml").read_text())
 
 
 def fixture(name):
     return (FIXTURES / name).read_text()
+
+
+def records_of(path, metadata, tool=None, on_unread=lambda sentence: None):
+    """The records of a file; on_unread gets a sentence for each run that has none."""
+    reading = reading_of(path, metadata, tool)
+    for sentence in reading.unread:
+        on_unread(f"{path}: {sentence}")
+    return list(reading.records)
 
 
 def reference(name):

@@ -30,5 +30,7 @@ def pages() -> dict[str, str]:
 
 
 def _what(tool: Tool) -> str:
+    if tool.what:
+        return f"{tool.what[0].upper()}{tool.what[1:]}."
     document = inspect.getdoc(inspect.getmodule(tool.read)) or ""
     return " ".join(document.split("\n\n")[0].split())

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to call the nodes.",
 )
+@click.option("--explain", is_flag=True, help="Show which line gave which number.")
 @click.option("--tool", metavar="NAME", help="The tool, where the content does not show it.")
 @click.option(
     "--out",
@@ -75,6 +76,7 @@ def import_(
     files: tuple[Path, ...],
     platforms: tuple[str, ...],
     tool: str | None,
+    explain: bool,
     quant: str | None,
     out: Path,
     form: str,
@@ -84,7 +86,8 @@ def import_(
 
     What an output states need not be given; what nobody states is absent. All files are
     checked first: nothing is stored unless all of them can be read. Each run of a file comes in, or
-    is named with the line in which it begins.
+    is named with the line in which it begins; each number of a result is in the record, or is named
+    as left out.
 
     A recipe is YAML of sparkrun, of spark-vllm-docker, of vllm-project/recipes, or of a server's
     flags; or a text with commands such as 'llama-server -m ...' or 'vllm serve ...'. Its sweep is
@@ -103,22 +106,26 @@ def import_(
         _print_sweep(ctx, files)
         return
     if not platforms:
+        if not _is_output(files[0]):
+            raise InputError(
+                f"{files[0]}: it looks like no tool's output and no recipe that is known; name the "
+                "tool with --tool and the nodes with --platform, or paste one command of an engine."
+            )
         raise click.UsageError("Missing option '--platform'.")
     from nixwulf.core.registry import choose
     from nixwulf.inventory.fabrics import KINDS
-    from nixwulf.results.importing import UserMetadata, records_of, require_use
+    from nixwulf.results.importing import UserMetadata, reading_of, require_use
 
     if options["fabric_kind"]:
         choose(KINDS, str(options["fabric_kind"]), "kind of fabric", "--fabric-kind")
     metadata = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
     found: dict[str, Record] = {}
-    problems = []
+    problems, readings = [], []
     for path in files:
         try:
-            records = records_of(
-                path, metadata, tool, lambda sentence: click.echo(sentence, err=True)
-            )
-            found |= {record["id"]: record for record in records}
+            reading = reading_of(path, metadata, tool)
+            found |= {record["id"]: record for record in reading.records}
+            readings.append(reading)
         except InputError as error:
             problems.append(error.format_message())
     if problems:
@@ -126,6 +133,8 @@ def import_(
             click.echo(problem, err=True)
         raise SystemExit(EXIT_USAGE)
     require_use(metadata, list(found.values()))
+    for sentence in (one for reading in readings for one in reading.sentences(explain=explain)):
+        click.echo(clean(sentence), err=True)
     if form == "json":
         print_json(list(found.values()))
         return
@@ -135,6 +144,18 @@ def import_(
         click.echo(f"{_path(record, out)}: {_words(record)}")
     there = f", {len(found) - len(new)} there already" if len(found) > len(new) else ""
     click.echo(f"{plural(len(new), 'record')} imported{there}; 'nixwulf report {out}' shows them.")
+
+
+def _is_output(path: Path) -> bool:
+    """Whether a tool recognises a file; one that cannot be read is named later."""
+    from nixwulf.outputs import all_tools
+    from nixwulf.outputs.wrapping import decoded, plain
+
+    try:
+        text = plain(decoded(path.read_bytes()))
+    except (OSError, UnicodeDecodeError):
+        return True
+    return any(tool.recognises(text) for tool in all_tools().values())
 
 
 def _is_recipe(path: Path, ctx: click.Context) -> bool:

@@ -11,6 +11,7 @@ import shlex
 import stat
 import tempfile
 import tomllib
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ _BRANCHES = (dict, list)  # to join the two anew for each value takes longer tha
 _MOST_PARTS = 32
 _PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}")
+
+
+DATA = Path(str(resources.files("nixwulf"))) / "data"
+"""What is shipped beside the code: tables, schemas, texts."""
 
 
 def cache_dir() -> Path:

@@ -6,17 +6,16 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.schema import check
 
 NOMINAL_SHARE = 0.86
 """Of a nominal memory bandwidth where none was measured: what the Framework's GPU reads."""
-_FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "platforms"
+_FOLDER = DATA / "platforms"
 
 
 @cache

@@ -6,17 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.schema import check
 from nixwulf.core.text import did_you_mean
 from nixwulf.llm.model_facts import ModelFacts, Weights
 
-FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "models.toml"
+FILE = DATA / "model" / "models.toml"
 NEEDED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "parameters_b")
 _BILLION = 1e9
 _NEAR = 5

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_json
+from nixwulf.core.files import DATA, read_json
 from nixwulf.core.registry import Parameter
 from nixwulf.core.text import did_you_mean
 from nixwulf.nodes.ssh import Connection
@@ -28,7 +28,7 @@ PARAMETER = Parameter(
     help="the engine's programs from an image: a name of the list, IMAGE:TAG, IMAGE@sha256:DIGEST",
     omitted=True,
 )
-_LOCK = Path(str(resources.files("nixwulf"))) / "data" / "toolboxes.lock.json"
+_LOCK = DATA / "toolboxes.lock.json"
 _REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
 _TAGGED = re.compile(r"(\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+):([\w.-]+)")
 _PROBE_S = 120

@@ -99,7 +99,7 @@ class Tool:
     heads and results: the lines with which a run begins and those with its numbers, by which
     outputs.runs splits a text (and says what groups in them mean); None: runs are JSON objects.
     ignored: what the tool repeats of others. reads_all: read takes several runs, and gives each
-    case its line.
+    case its line. what: what is read, where no module of its own says so.
     """
 
     name: str
@@ -109,6 +109,7 @@ class Tool:
     results: re.Pattern[str] | None = None
     ignored: re.Pattern[str] | None = None
     reads_all: bool = False
+    what: str = ""
 
 
 @cache

@@ -15,8 +15,8 @@ ENGINE = "distributed-llama"
 _STEP = re.compile(
     r"(?:\S+ )?(Eval|Pred) *(\d+) ms Sync *(\d+) ms \| Sent *(\d+) kB Recv *(\d+) kB \| (.*)"
 )
-_SPEED = re.compile(r"   tokens/s: (\d+\.\d\d) \((\d+\.\d\d) ms/tok\)")
-_COUNT = re.compile(r"    nTokens: (\d+)")
+_SPEED = re.compile(r" {2,}tokens/s: (\d+\.\d\d) \((\d+\.\d\d) ms/tok\)")
+_COUNT = re.compile(r" {2,}nTokens: (\d+)")
 _ERROR = re.compile(r"(?:\S+ )?Critical error: (.+)")
 _BLOCKS = ("Evaluation", "Prediction")
 _WORKER = re.compile(r"Socket\[(\d{1,4})\]: connecting to \S+ worker")
@@ -71,7 +71,8 @@ def parse(text: str) -> Inference:
             _refuse(number, f"no error, but it prints {match[1]!r}")
     batches, tokens = steps(text, "Eval"), steps(text, "Pred")
     evaluation, prediction = (_block(lines, name) for name in _BLOCKS)
-    if prediction.tokens != len(tokens):
+    # Of the two blocks alone, as people paste them, there is no line of a token.
+    if (tokens or batches) and prediction.tokens != len(tokens):
         _refuse(len(lines), f"{prediction.tokens} lines of tokens, not {len(tokens)}")
     last = [_last(lines, kind) for kind in ("Eval", "Pred")]
     predicted = (last[0], last[1]) if batches and tokens else None
@@ -90,7 +91,8 @@ def steps(text: str, kind: str) -> tuple[Step, ...]:
 
 def recognises(text: str) -> bool:
     """Whether the text looks like dllama's, whole or cut short."""
-    return _HEADER in text or bool(steps(text, "Eval"))
+    blocks = all(f"{name}\n" in text for name in _BLOCKS) and "tokens/s: " in text
+    return _HEADER in text or blocks or bool(steps(text, "Eval"))
 
 
 def read(text: str) -> list[Found]:

@@ -17,6 +17,7 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 _LENGTH = 160
+_FEWEST_PIPES = 2
 
 
 def json_object(tool: str, text: str) -> dict[str, Any]:
@@ -35,11 +36,14 @@ def json_object(tool: str, text: str) -> dict[str, Any]:
 
 
 def cells(line: str) -> list[str]:
-    """The cells of one line of a table; empty for any other line, and for the rule under a head."""
+    """The cells of one line of a table; empty for any other line, and for the rule under a head.
+
+    Posters lose the first or the last pipe, or both.
+    """
     line = line.strip()
-    if len(line) < len("||") or line[0] != "|" or line[-1] != "|":
+    if line.count("|") < _FEWEST_PIPES:
         return []
-    found = [cell.strip() for cell in line[1:-1].split("|")]
+    found = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
     return [] if all(set(cell) <= set("-: ") for cell in found) else found
 
 

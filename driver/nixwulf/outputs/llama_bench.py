@@ -1,7 +1,6 @@
 """llama-bench of llama.cpp: every form of its -o (md, csv, json, jsonl, sql), RPC or not.
 
-Logs may stand between the rows, several runs may follow each other (a document), and the head of
-a table may be missing (-v cuts it off). Columns are found by name, so that builds may add some.
+Logs and other runs may stand between the rows, and the head of a table may be missing.
 https://github.com/ggml-org/llama.cpp/tree/master/tools/llama-bench
 """
 
@@ -20,6 +19,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import Found, Nodes, ParseError, Tool, exactly
 from nixwulf.outputs.forms import NUMBER, cells, failure, last_words, mean_and_deviation
@@ -30,7 +30,9 @@ _TEST = re.compile(
     r"(?=pp|tg)(?:pp(?P<prompt>[0-9]{1,9}))?\+?(?:tg(?P<gen>[0-9]{1,9}))?"
     r"(?: @ d(?P<depth>[0-9]{1,9}))?"
 )
-_FIRST_COLUMNS = ("model", "size", "params", "backend")  # the same in every build
+_COLUMNS = read_toml(DATA / "llama_bench_columns.toml")
+_FIRST_COLUMNS = {name: re.compile(form) for name, form in _COLUMNS["first"].items()}
+_KEYS: Mapping[str, str] = _COLUMNS["keys"]
 _BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
 _MODEL_OPTION = re.compile(r"-m\b")
 _RPC_OPTION = re.compile(r"--rpc[ =](\S+)")
@@ -39,38 +41,18 @@ _RPC_BUFFER = re.compile(r"RPC\d*\[([^\]\s]+)\]")
 _RPC_DEVICE = re.compile(r"RPC\d+")
 _ENDPOINT = re.compile(r"[^\s,]+:\d+")
 _INSERT = re.compile(r"INSERT INTO \w+ \(([^)]*)\) VALUES \((.*)\);?")
-_CSV_HEAD = "build_commit,"
-# Columns of its table by the keys that its JSON has for them.
-_KEYS = {
-    "threads": "n_threads",
-    "ngl": "n_gpu_layers",
-    "fa": "flash_attn",
-    "sm": "split_mode",
-    "mg": "main_gpu",
-    "ts": "tensor_split",
-    "nkvo": "no_kv_offload",
-    "mmap": "use_mmap",
-    "dio": "use_direct_io",
-    "embd": "embeddings",
-    "ncmoe": "n_cpu_moe",
-}
+_CSV_HEAD = {"n_prompt", "n_gen", "avg_ts"}
 # What the benchmark of this driver has as conditions, and what speeds depend on as much.
 _ALWAYS = ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "n_gpu_layers", "flash_attn")
 # No settings: of the machine, the build, the model and the result.
-_NO_SETTING = re.compile(
-    r"build_.*|.*_info|backends?|model.*|size|params|test.*|t/s|dev|devices|n_(prompt|gen|depth)"
-    r"|(avg|stddev|samples)_.*"
-)
+_NO_SETTING = re.compile(_COLUMNS["no_setting"])
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
 _DESCRIPTION = re.compile(r"(?P<architecture>\S+) \S+ (?P<weights>.+)")
 _EXACT = {"bytes": "model_size", "parameters": "model_n_params"}
-_HEAD = ["test", "t/s"]
+_HEAD = {"test", "t/s"}
 _KEYED = re.compile(r'\\?"build_commit\\?"')
 # After it a process has printed its last row; one in JSON that is whole is not looked at.
-_DIED = re.compile(
-    r"terminate called|\bAborted\b|Segmentation fault|core dumped|\bKilled\b"
-    r"|^#[0-9]+ +0x[0-9a-f]+ in |^main: error|failed to load model|^\{\"build_commit"
-)
+_DIED = re.compile(_COLUMNS["died"])
 _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 
 
@@ -132,9 +114,9 @@ def recognises(text: str) -> bool:
         return True
     for line in text.splitlines():
         found = cells(line)
-        if found[-2:] == _HEAD or (len(found) > 1 and _TEST.fullmatch(found[-2])):
+        if _is_head(found) or (len(found) > 1 and _TEST.fullmatch(found[-2])):
             return True
-        if re.search(r"\bllama[-_]bench\b", line) or line.startswith(_CSV_HEAD):
+        if re.search(r"\bllama[-_]bench\b", line) or _csv_head(line):
             return True
     return False
 
@@ -189,7 +171,9 @@ def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
             continue
         stripped = line.strip()
         command = bool(_MODEL_OPTION.search(line.partition("llama-bench ")[2]))
-        head = line.startswith((_CSV_HEAD, "CREATE TABLE", "[")) or cells(line)[-2:] == _HEAD
+        head = (
+            bool(_csv_head(line)) or line.startswith(("CREATE TABLE", "[")) or _is_head(cells(line))
+        )
         if number != found[-1] and (command or (head and has_rows)):
             found.append(number)
             has_rows = False
@@ -200,27 +184,16 @@ def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
 
 
 def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None) -> Metric:
-    """The speed of a row.
-
-    Args:
-        shown: the settings that are conditions, by their keys in JSON; None: all that it has.
-        state: warm, cold, or None where it is not known.
-    """
+    """The speed of a row; shown: the settings that are conditions, by their keys, None: all."""
     sizes = {"n_prompt": row.n_prompt, "n_gen": row.n_gen, "n_depth": row.n_depth}
     kept = {
         key: value
         for key, value in row.settings.items()
         if key != "split_mode" and (shown is None or key in shown)
     }
-    return Metric(
-        row.metric,
-        "tok/s",
-        row.samples,
-        state,
-        sizes | kept,
-        value=row.mean,
-        stddev=row.deviation,
-    )
+    mean, deviation = row.mean, row.deviation
+    conditions = sizes | kept
+    return Metric(row.metric, "tok/s", row.samples, state, conditions, value=mean, stddev=deviation)
 
 
 def _json_rows(text: str) -> Iterator[LlamaBenchRow]:
@@ -257,12 +230,18 @@ def _within(value: Any) -> Iterator[Mapping[str, Any]]:
             left += reversed(one.values())
 
 
+def _csv_head(line: str) -> list[str]:
+    """The columns of a head of CSV, any of which a poster may have removed."""
+    names = line.replace('"', "").split(",") if "avg_ts" in line else []
+    return names if set(names) >= _CSV_HEAD else []
+
+
 def _csv_rows(text: str) -> Iterator[LlamaBenchRow]:
     lines = text.splitlines()
     head: list[str] = []
     for number, line in enumerate(lines, 1):
-        if line.startswith(_CSV_HEAD):
-            head = line.split(",")
+        if names := _csv_head(line):
+            head = names
             continue
         values = _separated(line, '"') if head else []
         if head and len(values) == len(head):
@@ -322,7 +301,7 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
     for number, line in enumerate(text.splitlines(), 1):
         found = cells(line)
         build = _BUILD.match(line.strip())
-        if found[-2:] == _HEAD:
+        if _is_head(found):
             head = found
         elif _is_row(found, head):
             open_rows.append(_table_row(found, head, number))
@@ -339,21 +318,40 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
     yield from _ended(open_rows, endpoints, named, None)
 
 
+def _is_head(found: Sequence[str]) -> bool:
+    """Whether cells are the head of its table, in any order; llama-benchy's has more of t/s."""
+    return set(found) >= _HEAD and "ttfr (ms)" not in found
+
+
 def _is_row(found: list[str], head: list[str]) -> bool:
     """Whether it is a row of its table, and not the head of somebody's own with pp512 and tg128."""
-    if len(found) <= len(_FIRST_COLUMNS) or not _TEST.fullmatch(found[-2]):
+    row = _columns(found, head)
+    if not _TEST.fullmatch(row.get("test", "")):
         return False
-    return len(found) == len(head) or "±" in found[-1] or bool(mean_and_deviation(found[-1]))
+    return len(found) == len(head) or bool(mean_and_deviation(row["t/s"])) or "±" in row["t/s"]
+
+
+def _columns(found: list[str], head: list[str]) -> dict[str, str]:
+    """The cells of a row by the names of its columns, also where its head is missing."""
+    if len(head) == len(found):
+        return dict(zip(head, found, strict=True))
+    if len(found) <= len(_FIRST_COLUMNS):
+        return {}
+    known = {
+        name: cell
+        for name, form in _FIRST_COLUMNS.items()
+        for cell in found[1:-2]
+        if form.fullmatch(cell)
+    }
+    return {"model": found[0], **known, "test": found[-2], "t/s": found[-1]}
 
 
 def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
-    names = head if len(head) == len(found) else list(_FIRST_COLUMNS)
-    details = dict(zip(names, found, strict=False))
-    test = _TEST.fullmatch(found[-2])
-    speed = mean_and_deviation(found[-1])
+    details = _columns(found, head)
+    test, speed = _TEST.fullmatch(details["test"]), mean_and_deviation(details["t/s"])
     if test is None or speed is None:
         raise ParseError(
-            f"llama-bench, line {number}: {found[-1]!r} is no speed, expected '55.73 ± 0.04'."
+            f"llama-bench, line {number}: {details['t/s']!r} is no speed, expected '55.73 ± 0.04'."
         )
     return LlamaBenchRow(
         n_prompt=int(test["prompt"] or 0),
@@ -361,8 +359,8 @@ def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
         n_depth=int(test["depth"] or 0),
         mean=speed[0],
         deviation=speed[1],
-        model=found[0],
-        backend=found[3],
+        model=details.get("model", ""),
+        backend=details.get("backend", ""),
         line=number,
         details=details,
     )
@@ -459,7 +457,7 @@ def _plain(value: Any) -> Any:
     """Numbers as such: a table and CSV have texts, and JSON has true for a table's 1."""
     if isinstance(value, bool):
         return int(value)
-    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) else value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}", value) else value
 
 
 def _engine(row: LlamaBenchRow) -> dict[str, Any]:
@@ -478,7 +476,7 @@ def _model(row: LlamaBenchRow) -> dict[str, Any]:
     file = str(row.details.get("model_filename", "")).replace("\\", "/")
     counts = {key: _plain(row.details.get(name)) for key, name in _EXACT.items()}
     return {
-        "name": row.model,
+        "name": row.model or PurePosixPath(file).stem,
         "file": PurePosixPath(file).name,
         **{key: n for key, n in counts.items() if isinstance(n, int) and n > 0},
         **_sizes(row),

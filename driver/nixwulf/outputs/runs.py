@@ -16,11 +16,6 @@ _OF_JSON = re.compile(r'\{\s*+"[^"\n]{1,80}+"\s*+:')
 _NEXT = re.compile(r"[\s,]*+(?=\{)")
 _DECODER = json.JSONDecoder()
 _LINE = re.compile(r"\bline (\d{1,9})")
-# Of mpirun, and of Open MPI 5, which names the job; in front of them a guide's indentation.
-_PREFIX = re.compile(
-    r"^[ \t]*(?:# )?(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?",
-    re.MULTILINE,
-)
 
 
 # From, to, and two results of which a run has one.
@@ -37,11 +32,6 @@ class _Run:
     line: int
     text: str
     problem: str = ""
-
-
-def plain(text: str) -> str:
-    """A text without what mpirun puts in front of each line; its lines keep their numbers."""
-    return _PREFIX.sub("", text)
 
 
 def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:

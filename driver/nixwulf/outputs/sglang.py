@@ -25,11 +25,11 @@ def read(text: str) -> list[Found]:
     """The pass; its backend shows whether the server was sglang's too."""
     if not recognises(text):
         raise ParseError("it is a result of vLLM's client; add --tool vllm-bench.")
-    found = parse_serve(text)
+    found = parse_serve(text, cut=True)
     backend = _BACKEND.search(text)
     if backend and not found.backend:
         found = replace(found, backend=backend[1])
-    return [served(found, "sglang-bench", _TOOL, (ENGINE, vllm.ENGINE))]
+    return [served(text, found, "sglang-bench", _TOOL, (ENGINE, vllm.ENGINE))]
 
 
 TOOL = Tool("sglang-bench", recognises, read, heads=HEADS, results=RESULTS)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
 from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, as_printed, model_of
@@ -16,41 +17,38 @@ from nixwulf.outputs.forms import NUMBER, json_object
 ENGINE = "vllm"
 _SERVE = "vllm bench serve"
 _THROUGHPUT = "vllm bench throughput"
-# Labels of the printed result by the keys of the JSON one.
-_PRINTED = {
-    "completed": "Successful requests",
-    "duration": "Benchmark duration (s)",
-    "total_input_tokens": "Total input tokens",
-    "total_output_tokens": "Total generated tokens",
-    "request_throughput": "Request throughput (req/s)",
-    "output_throughput": "Output token throughput (tok/s)",
-    "mean_ttft_ms": "Mean TTFT (ms)",
-}
-# The last two are sglang's, whose client was made from this one.
-_PRINTED_SOMETIMES = {
-    "Failed requests": "failed",
-    "Request rate configured (RPS)": "request_rate",
-    "Maximum request concurrency": "max_concurrency",
-    "Traffic request rate": "request_rate",
-    "Max request concurrency": "max_concurrency",
-}
+_LABELS_OF = read_toml(DATA / "vllm_results.toml")
+# Labels of the printed result by the keys of the JSON one; those of some versions, and of sglang,
+# whose client was made from this one, the other way round.
+_PRINTED: Mapping[str, str] = _LABELS_OF["printed"]
+_PRINTED_SOMETIMES: Mapping[str, str] = _LABELS_OF["sometimes"]
+# By the keys of JSON what else a record has: a metric with its unit, or what is seen beside one.
+_MORE: Mapping[str, Sequence[str]] = _LABELS_OF["more"]
 SGLANG = ("Mean E2E Latency (ms):", '"mean_e2e_latency_ms"')
 """What a result of sglang's client has once, and vLLM's never."""
+_OFFLINE = "Offline Throughput Benchmark Result"  # sglang's other benchmark, with the same labels
 _SERVED = (f"{_PRINTED['output_throughput']}:", '"mean_ttft_ms"')
 # What argparse prints of the options: Namespace(backend='vllm', model='tiny', request_rate=inf).
-_OPTIONS = re.compile(r"^.{0,40}Namespace\((?P<options>.*)$", re.MULTILINE)
-_OPTION = re.compile(
-    r"\b(?P<key>model|backend|request_rate|max_concurrency)=(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)"
-    r"|(?P<number>[\w.]+))"
+_OPTIONS = re.compile(
+    r"^.{0,40}Namespace\(.*$|^.*(?:vllm bench|bench_serving|benchmark_\w+(?:\.py)?) .*$",
+    re.MULTILINE,
 )
+_OPTION = re.compile(
+    r"(?:\b|--)(?P<key>model|backend|request[-_]rate|max[-_]concurrency)[= ]"
+    r"(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)|(?P<word>[^\s,)]+))"
+)
+_CLOSING = re.compile(r"^\W*={20,}\W*$", re.MULTILINE)
+_CONTINUED = re.compile(r"\\[ \t]*\n")
 _RATES = re.compile(
     rf"^Throughput: (?P<requests>{NUMBER}) requests/s, (?P<total>{NUMBER}) (?:total )?tokens/s"
     rf"(?:, (?P<output>{NUMBER}) output tokens/s)?",
     re.MULTILINE,
 )
+_TOKENS = re.compile(r"^Total num (prompt|output) tokens: +([0-9]{1,15})", re.MULTILINE)
 # 'Median TTFT (ms)', in JSON median_ttft_ms: of the first token, of each, between them, of all.
 _TIME = re.compile(
-    r"(mean|median|p[\d.]+)[_ ](ttft|tpot|itl|e2el|e2e[_ ]latency)(?:_ms| \(ms\))", re.IGNORECASE
+    r"(mean|median|std|max|p[\d.]+)[_ ](ttft|tpot|itl|e2el|e2e[_ ]latency)(?:_ms| \(ms\))",
+    re.IGNORECASE,
 )
 _LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
 _MS_A_SECOND = 1000.0
@@ -65,7 +63,8 @@ class ServeResult:
     output_throughput counts generated tokens only. ttfts_ms (a number a request) and itls_ms (the
     gaps of each request) are empty unless every request's times were saved. times_ms: the mean and
     the percentiles (p50, p99, ...) of ttft, tpot, itl and e2el. model and backend are empty in
-    text; request_rate and concurrency are None where nothing bounds them.
+    text; request_rate and concurrency are None where nothing bounds them. more: of _MORE. missing:
+    labels that a paste lacks, whose numbers are 0.
     """
 
     completed: int
@@ -83,12 +82,16 @@ class ServeResult:
     backend: str = ""
     request_rate: float | None = None
     concurrency: int | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
 
 
 def recognises(text: str) -> bool:
     """A key or label of a result of either."""
     if _RATES.search(text) or ("requests_per_second" in text and "tokens_per_second" in text):
         return True
+    if _OFFLINE in text and "Serving Benchmark Result" not in text:
+        return False
     if others := sum(map(text.count, SGLANG)):
         return sum(map(text.count, _SERVED)) > others
     return '"mean_ttft_ms"' in text or any(label in text for label in _PRINTED.values())
@@ -98,14 +101,17 @@ def read(text: str) -> list[Found]:
     """The pass of requests of `vllm bench serve`, or the offline runs of the other."""
     if any(mark in text for mark in SGLANG):
         raise ParseError("it is a result of sglang's bench_serving; add --tool sglang-bench.")
-    if '"output_throughput"' in text or _PRINTED["output_throughput"] in text:
-        return [served(parse_serve(text), "vllm-bench", _SERVE)]
+    if '"output_throughput"' in text:
+        return [served(text, parse_serve(text), "vllm-bench", _SERVE)]
+    if any(f"{label}:" in text for label in (*_PRINTED.values(), *_PRINTED_SOMETIMES)):
+        return [served(text, parse_serve(text, cut=True), "vllm-bench", _SERVE)]
     return _rates(text) or _throughputs(text)
 
 
 _LABELS = "|".join(map(re.escape, _PRINTED.values()))
 HEADS = re.compile(
-    r"^.{0,40}Namespace\(|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
+    r"^.{0,40}Namespace\(|^.*(?:vllm bench|bench_serving|benchmark_\w+\.py) "
+    r"|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
     r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
     r"|^(Throughput: )|^(?:[^\n]*:[ \t]*\n)?[ \t]*(elapsed_time:)",
     re.MULTILINE,
@@ -119,27 +125,54 @@ TOOL = Tool("vllm-bench", recognises, read, heads=HEADS, results=RESULTS)
 
 
 def served(
-    found: ServeResult, benchmark: str, tool: str, engines: Collection[str] = (ENGINE,)
+    text: str,
+    found: ServeResult,
+    benchmark: str,
+    tool: str,
+    engines: Collection[str] = (ENGINE,),
 ) -> Found:
     """The client of any server: only its own backend's name shows that the server is its own.
 
-    engines: those that it has backends for by their names.
+    text: the output that it was found in. engines: those that it has backends for by their names.
     """
-    if not found.completed:
+    if not found.completed and _PRINTED["completed"] not in found.missing:
         raise ParseError(f"{tool} completed no request, and {found.failed} failed.")
     failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)
     own = next((name for name in engines if name in found.backend.split("-")), None)
+    without = ", ".join(map(repr, found.missing)) or "its closing line"
+    begun = text.rpartition("Serving Benchmark Result")
+    cut_off = bool(found.missing) or bool(begun[1] and not _CLOSING.search(begun[2]))
     conditions = {
-        "requests": found.completed + found.failed,
+        "requests": (found.completed + found.failed) or None,
         "concurrency": found.concurrency,
         "request_rate": found.request_rate,
     }
+    seen = {_MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]}
+    measured = [
+        replace(one, observed={key: seen for key, seen in one.observed.items() if seen})
+        if found.missing
+        else one
+        for one in metrics([found], conditions)
+        if any(one.samples)
+    ]
+    measured += [
+        Metric(name, unit, (found.more[key],), conditions=conditions)
+        for key, (name, unit) in _MORE.items()
+        if unit and found.more.get(key)
+    ]
+    if not measured:
+        raise ParseError(f"{tool}: no line has a speed or a time, expected a finished result.")
+    last = next((one for one in measured if one.name == "throughput"), measured[-1])
+    measured[measured.index(last)] = replace(last, observed={**last.observed, **seen})
     return Found(
         benchmark,
-        as_printed(metrics([found], conditions)),
+        as_printed(measured),
         engine={"name": own} if own else {},
         model=model_of(found.model),
-        warnings=failed if found.failed else (),
+        warnings=(
+            *(failed if found.failed else ()),
+            *([f"The result is cut off: it lacks {without}."] if cut_off else ()),
+        ),
     )
 
 
@@ -166,7 +199,12 @@ def metrics(
     for name in sorted(samples.keys() | set.intersection(*(set(one.times_ms) for one in passes))):
         times = [one.times_ms.get(name, {}) for one in passes]
         printed = {key: times[0][key] for key in _PERCENTILES if key in times[0]}
+        whole = printed if one_pass and len(printed) == len(_PERCENTILES) else {}
         tails = [each["p99"] for each in times if "p99" in each]
+        seen = {"p99_ms": max(tails)} if tails else {}
+        if one_pass:
+            beside = times[0].keys() - whole.keys() - {"mean"}
+            seen |= {f"{key.replace('.', '_')}_ms": times[0][key] for key in sorted(beside)}
         found.append(
             Metric(
                 name,
@@ -175,8 +213,8 @@ def metrics(
                 state,
                 conditions,
                 distribution=name in samples,
-                observed={"p99_ms": max(tails)} if tails else {},
-                percentiles=printed if one_pass and len(printed) == len(_PERCENTILES) else None,
+                observed=seen,
+                percentiles=whole or None,
             )
         )
     if all(one.mean_tpot_ms > 0 for one in passes):
@@ -195,10 +233,21 @@ def metrics(
     ]
 
 
-def parse_serve(text: str) -> ServeResult:
-    """The result of `vllm bench serve`, its JSON file or its output; raises ParseError."""
+def parse_serve(text: str, *, cut: bool = False) -> ServeResult:
+    """The result of `vllm bench serve`, its JSON file or its output.
+
+    Args:
+        cut: whether a paste may lack lines of it.
+
+    Raises:
+        ParseError: it is no whole result, or has no number where one is.
+    """
     values = json_object(_SERVE, text) if text.lstrip().startswith("{") else _printed(text)
-    numbers = {key: _number(values, key, _SERVE) for key in _PRINTED}
+    missing = tuple(label for key, label in _PRINTED.items() if cut and key not in values)
+    numbers = {
+        key: 0.0 if label in missing else _number(values, key, _SERVE)
+        for key, label in _PRINTED.items()
+    }
     failed = _number(values, "failed", _SERVE) if "failed" in values else 0.0
     gaps = _list(values, "itls")
     concurrency = _bound(values, "max_concurrency")
@@ -219,6 +268,8 @@ def parse_serve(text: str) -> ServeResult:
         backend=str(values.get("backend") or ""),
         request_rate=_bound(values, "request_rate"),
         concurrency=int(concurrency) if concurrency else None,
+        more={key: _number(values, key, _SERVE) for key in _MORE if values.get(key) is not None},
+        missing=missing,
     )
 
 
@@ -227,8 +278,9 @@ def _rates(text: str) -> list[Found]:
     rates = _RATES.search(text)
     if rates is None:
         return []
+    tokens = {f"{what}_tokens": int(count) for what, count in _TOKENS.findall(text)}
     metrics = [
-        Metric("total_throughput", "tok/s", value=float(rates["total"])),
+        Metric("total_throughput", "tok/s", value=float(rates["total"]), observed=tokens),
         Metric("request_throughput", "req/s", value=float(rates["requests"])),
     ]
     if rates["output"]:
@@ -276,7 +328,7 @@ def _throughput(label: str, values: Mapping[str, Any], line: int) -> Found:
 
 def _printed(text: str) -> dict[str, Any]:
     """The numbers of the printed table by the keys of the JSON file."""
-    keys = {label: key for key, label in _PRINTED.items()} | _PRINTED_SOMETIMES
+    keys = {**{label: key for key, label in _PRINTED.items()}, **_PRINTED_SOMETIMES}
     values: dict[str, Any] = _options(text)
     for line in text.splitlines():
         match = _LINE.match(line)
@@ -287,10 +339,11 @@ def _printed(text: str) -> dict[str, Any]:
 
 
 def _options(text: str) -> dict[str, str]:
-    """Those of a run that argparse printed last."""
-    printed = _OPTIONS.findall(text)
-    found = _OPTION.finditer(printed[-1]) if printed else ()
-    values = {one["key"]: one["text"] if one["quote"] else one["number"] for one in found}
+    """Those of a command, and of a run that argparse printed last."""
+    values: dict[str, str] = {}
+    for line in _OPTIONS.findall(_CONTINUED.sub(" ", text)):
+        for one in _OPTION.finditer(line):
+            values[one["key"].replace("-", "_")] = one["text"] if one["quote"] else one["word"]
     return {key: value for key, value in values.items() if value != "None"}
 
 
@@ -304,7 +357,9 @@ def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
             name = match[2].lower()
             name = "e2el" if name.startswith("e2e") else name
             found.setdefault(name, {})[which] = _number(values, key, _SERVE)
-    return {name: times for name, times in sorted(found.items()) if "mean" in times}
+    for times in found.values():
+        times.setdefault("mean", times.get("p50", 0.0))
+    return {name: times for name, times in sorted(found.items()) if times["mean"]}
 
 
 def _bound(values: Mapping[str, Any], key: str) -> float | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from nixwulf.core.files import DATA, read_toml
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """An output without a benchmark's result: its name, what it holds, how it is recognised."""
 
     name: str
@@ -15,28 +16,9 @@ class Kind:
     pattern: re.Pattern[str]
 
 
-_LANES = r"[0-9]{1,4}(?:\.[0-9]{1,3})? Gb/sx[0-9]{1,4}"
-KINDS = (
-    Kind(
-        "ethtool",
-        "ethtool INTERFACE: the speed an interface claims, which is nominal on thunderbolt-net.",
-        re.compile(r"^[ \t]*Settings for \S+:", re.MULTILINE),
-    ),
-    # https://github.com/ggml-org/llama.cpp/tree/master/tools/fit-params
-    Kind(
-        "llama_fit_params",
-        "The memory breakdown that llama.cpp prints (llama-fit-params, and servers at their end).",
-        re.compile(r"memory breakdown \[MiB\]"),
-    ),
-    Kind(
-        "thunderbolt",
-        "Thunderbolt and USB4 links, as sysfs and the kernel's log report them.",
-        re.compile(
-            rf"^[ \t]*\d+-\d+ \S+ tx={_LANES} rx={_LANES}[ \t]*$"
-            r"|thunderbolt \d+-\d+: new host found, vendor=0x[0-9a-f]+ device=0x[0-9a-f]+",
-            re.MULTILINE | re.ASCII,
-        ),
-    ),
+KINDS = tuple(
+    Kind(name, one["what"], re.compile(one["pattern"], re.MULTILINE))
+    for name, one in read_toml(DATA / "outputs_without_result.toml").items()
 )
 
 

@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cache
-from importlib import resources
 from math import exp, hypot
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.inputs import Strategy
 from nixwulf.plugins.engines import performance
 
-FILE = Path(str(resources.files("nixwulf"))) / "data" / "model" / "constants.toml"
+FILE = DATA / "model" / "constants.toml"
 
 
 @dataclass(frozen=True)

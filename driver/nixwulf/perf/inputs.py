@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from math import isfinite, log
-from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.inventory.platforms import NOMINAL_SHARE, memory_bandwidth_gbs
 from nixwulf.llm.model_facts import positive
 
-_LINKS = Path(str(resources.files("nixwulf"))) / "data" / "model" / "links.toml"
+_LINKS = DATA / "model" / "links.toml"
 PARALLELISMS = ("single", "pipeline", "tensor")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +15,15 @@ from nixwulf import __version__
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_bytes
 from nixwulf.core.registry import choose
-from nixwulf.core.text import fingerprint, slug
+from nixwulf.core.text import fingerprint, plural, slug
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabrics import KINDS
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
+from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.forms import last_words
-from nixwulf.outputs.runs import plain, read_runs
+from nixwulf.outputs.runs import read_runs
 from nixwulf.outputs.without_result import kind_of
+from nixwulf.outputs.wrapping import decoded, plain
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
 
@@ -104,6 +107,8 @@ def _words(document: Mapping[str, Any]) -> str:
 MOST_BYTES = 64_000_000
 _LONGEST_NAME = 40
 _MOST_NAMED = 3
+_MOST_LEFT = 6
+_INFERRED = ": an inference, from "
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
@@ -136,47 +141,123 @@ class UserMetadata:
     cluster: str = "imported"
 
 
-def records_of(
-    path: Path,
-    metadata: UserMetadata,
-    tool: str | None = None,
-    on_unread: Callable[[str], None] = lambda sentence: None,
-) -> list[Record]:
-    """The sealed records of a file, one for each case of each run in it.
+@dataclass(frozen=True)
+class Reading:
+    """What an import made of a file: its records, and a sentence for each run that has none.
+
+    text: without what people post around it; tools: those whose outputs it has.
+    """
+
+    path: Path
+    text: str
+    tools: tuple[Tool, ...]
+    records: tuple[Record, ...]
+    unread: tuple[str, ...]
+
+    def sentences(self, *, explain: bool = False) -> Iterator[str]:
+        """What it is taken for, with what is left out; and which line gave which metric.
+
+        Args:
+            explain: whether to say the latter, and all that is left out.
+        """
+        accounts = [
+            account(partial(_answer, tool), self.text, explain=explain) for tool in self.tools
+        ]
+        values = sum(
+            len(metric.get("samples", [0])) for r in self.records for metric in r["metrics"]
+        )
+        # What one of two tools left out, the other may have: then both name it.
+        left = (one for each in accounts for one in each.left_out)
+        names = " and ".join(dict.fromkeys(tool.name for tool in self.tools))
+        shown = by_label(left)
+        more = (
+            f"; and {len(shown) - _MOST_LEFT} more (--explain)" if len(shown) > _MOST_LEFT else ""
+        )
+        rest = f"left out: {'; '.join(shown[:_MOST_LEFT])}{more}" if shown else "nothing left out"
+        if not all(each.whole for each in accounts):
+            rest = f"{rest}; of a text this long not every number was looked at"
+        runs = plural(len(self.records), "run")
+        yield f"{self.path}: {names}, {runs}, {plural(values, 'value')}; {rest}."
+        yield from (f"{self.path}: {one}" for one in self.unread)
+        notes = (str(one["source"].get("note", "")) for one in self.records)
+        for note in dict.fromkeys(one.rpartition("; ")[2] for one in notes if _INFERRED in one):
+            yield f"{self.path}: {note}; --nodes N says how many."
+        if explain:
+            for line, label, part in (one for each in accounts for one in each.used):
+                yield f"  line {line}: {label} -> {part}"
+            yield from (f"  {one} -> left out" for one in shown)
+
+
+def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> Reading:
+    """What a file has: a sealed record for each case of each run in it.
 
     Args:
-        tool: the tool's name; None: the content shows it.
-        on_unread: gets a sentence for each run that cannot be read, where others can.
+        tool: the tool's name; None: the content shows it, also where it has outputs of several.
 
     Raises InputError: with the file's name, for what cannot be read.
     """
     content = _content(path)
     try:
-        text = plain(content.decode("utf-8-sig").replace("\r\n", "\n"))
+        text = plain(decoded(content))
         if digits := _TOO_LONG.search(text):
             line = text.count("\n", 0, digits.start()) + 1
             raise ParseError(f"line {line} has a number of more than 100 digits.")
-        known = choose(all_tools(), tool, "tool", "--tool") if tool else _tool_of(text)
-        cases, unread = read_runs(known, text)
-        source = {
-            "tool": known.name,
-            "file": path.name,
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
+        known = choose(all_tools(), tool, "tool", "--tool") if tool else None
+        tools, found, unread = _read([known] if known else _tools_of(text), text)
+        cases = [case for _, own in found for case in own]
+        names = _names(cases, metadata)
+        source = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
         counts: Counter[str] = Counter()
-        names, cases = _names(cases, metadata), _apart(cases, named=bool(metadata.models))
-        if len(cases) + len(unread) == 1:
-            cases = [replace(case, line=0) for case in cases]
-        records = [_record(source, metadata, case, cases, names, counts) for case in cases]
+        records = []
+        for tool_of, own in found:
+            apart = _apart(own, named=bool(metadata.models))
+            if len(cases) + len(unread) == 1:
+                apart = [replace(case, line=0) for case in apart]
+            about = {"tool": tool_of.name, **source}
+            records += [_record(about, metadata, one, apart, names, counts) for one in apart]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except ParseError as error:
         raise InputError(f"{path}: {error.format_message()}") from None
     for record in records:
         validate(record, str(path))
-    for sentence in unread:
-        on_unread(f"{path}: {sentence}")
-    return records
+    return Reading(path, text, tools, tuple(records), tuple(unread))
+
+
+def _read(
+    tools: Sequence[Tool], text: str
+) -> tuple[tuple[Tool, ...], list[tuple[Tool, list[Found]]], list[str]]:
+    """Of the tools those that have a run, their cases, and what cannot be read.
+
+    Raises ParseError where none has.
+    """
+    found: list[tuple[Tool, list[Found]]] = []
+    unread: list[str] = []
+    for tool in tools:
+        try:
+            cases, sentences = read_runs(tool, text)
+        except ParseError as error:
+            unread.append(error.format_message())
+        else:
+            found.append((tool, cases))
+            unread += sentences
+    if not found:
+        raise ParseError(" ".join(unread))
+    if len(found) > 1:
+        # Clients of one family refuse each other's results by their names.
+        unread = [one for one in unread if not any(f"--tool {tool.name}." in one for tool in tools)]
+    return tuple(tool for tool, _ in found), found, unread
+
+
+def _answer(tool: Tool, text: str) -> dict[str, str]:
+    """What a tool's output gives, by metrics and cases; raises ParseError."""
+    cases, unread = read_runs(tool, text)
+    answer = {"unread": repr(unread)}
+    for number, case in enumerate(cases, 1):
+        for index, metric in enumerate(documents(case.metrics)):
+            answer[f"{metric['name']} of run {number}{' ' * index}"] = repr(metric)
+        answer[f"run {number}"] = repr(replace(case, metrics=(), peer="", line=0))
+    return answer
 
 
 def require_use(metadata: UserMetadata, records: Sequence[Record]) -> None:
@@ -208,17 +289,13 @@ def _content(path: Path) -> bytes:
         raise InputError(f"{path}: {error.strerror}.") from None
 
 
-def _tool_of(text: str) -> Tool:
-    """The one tool whose output a text is; raises ParseError."""
+def _tools_of(text: str) -> list[Tool]:
+    """The tools whose outputs a text has, at least one; raises ParseError."""
     if text.startswith("{") and all(key in text for key in _OF_A_RECORD):
         raise ParseError("it is a record already, which 'nixwulf report' and the others take.")
     tools = all_tools()
-    found = [tool for tool in tools.values() if tool.recognises(text)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = " and ".join(repr(tool.name) for tool in found)
-        raise ParseError(f"it holds outputs of {names}; import each with --tool NAME.")
+    if found := [tool for tool in tools.values() if tool.recognises(text)]:
+        return found
     if not text.strip():
         raise ParseError("it is empty; name the output of a benchmark.")
     if kind := kind_of(text):
@@ -327,7 +404,10 @@ def _record(
         identity = fingerprint([identity, counts[identity]])
     called = found.model.get("name")
     names_it = f"{source['tool']} calls the model {called!r}" if name and called else ""
-    note = "; ".join(filter(None, (found.note, names_it)))
+    inferred = ""
+    if metadata.nodes is None and found.nodes.least != found.nodes.most:
+        inferred = f"{plural(nodes, 'node')}{_INFERRED}{found.nodes.why}"
+    note = "; ".join(filter(None, (found.note, names_it, inferred)))
     kind = metadata.fabric_kind if nodes > 1 else None
     return external_record(
         "imported",

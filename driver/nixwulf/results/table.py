@@ -9,11 +9,9 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import adds_up
 from nixwulf.results.cost import SPEEDS, per_watt, price, watts_by_metric
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
@@ -24,12 +22,12 @@ from nixwulf.results.record import Record
 if TYPE_CHECKING:
     import pandas as pd
 
-_DATA = read_toml(Path(str(resources.files("nixwulf"))) / "data" / "columns.toml")
-TIDY_COLUMNS: dict[str, str] = _DATA["tidy"]
+_COLUMNS = read_toml(DATA / "columns.toml")
+TIDY_COLUMNS: Mapping[str, str] = _COLUMNS["tidy"]
 """The columns of the tidy table and what they hold."""
 
 _SETTING_KEYS = ("kind", "platform", "cluster", "engine", "benchmark", "model", "weights")
-OF_CASE_COLUMNS: dict[str, str] = _DATA["of_case"]
+OF_CASE_COLUMNS: Mapping[str, str] = _COLUMNS["of_case"]
 """The columns of by_case beside the keys of a case and of its metric, and what they hold."""
 
 CASE_KEYS = (

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.secrets import cut
 from nixwulf.nodes.process import OwnedProcess
 
@@ -32,7 +30,7 @@ class Hint:
     fix: str
 
 
-_DATA = Path(str(resources.files("nixwulf"))) / "data" / "hints.toml"
+_DATA = DATA / "hints.toml"
 HINTS = tuple(Hint(**row) for row in read_toml(_DATA)["hints"])
 
 

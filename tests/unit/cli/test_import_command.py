@@ -17,8 +17,18 @@ from nixwulf.cli.report import report
 from nixwulf.core.errors import InputError
 from nixwulf.outputs import all_tools
 from nixwulf.results import importing, record
-from nixwulf.results.importing import UserMetadata, records_of
-from tool_outputs import BATCHED, BENCHY, EXO_ROW, FIXTURES, NCCL, PERFTEST, VLLM, fixture
+from nixwulf.results.importing import UserMetadata
+from tool_outputs import (
+    BATCHED,
+    BENCHY,
+    EXO_ROW,
+    FIXTURES,
+    NCCL,
+    PERFTEST,
+    VLLM,
+    fixture,
+    records_of,
+)
 from tool_outputs import IPERF3 as IPERF3_TEXT
 
 LLAMA = FIXTURES / "llama-bench/two-depths.md"
@@ -134,7 +144,7 @@ def test_importing_a_file_again_changes_nothing(run, tmp_path):
     shutil.copy(LLAMA, tmp_path / "another-name.md")
     again = run(LLAMA, LLAMA, tmp_path / "another-name.md")
     assert (first.exit_code, again.exit_code) == (0, 0)
-    assert again.output.startswith("0 records imported, 1 there already")
+    assert again.stdout.startswith("0 records imported, 1 there already")
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
 
 
@@ -155,12 +165,12 @@ def test_another_model_name_is_another_case(run, tmp_path):
 
 def test_json_prints_the_records_and_stores_nothing(run, tmp_path):
     done = run(LLAMA, PING, "--format", "json")
-    assert [one["source"]["tool"] for one in json.loads(done.output)] == ["llama-bench", "ping"]
+    assert [one["source"]["tool"] for one in json.loads(done.stdout)] == ["llama-bench", "ping"]
     assert not (tmp_path / "out").exists()
 
 
 def test_what_neither_output_nor_user_says_is_absent(run):
-    (found,) = json.loads(run(IPERF3, "--format", "json").output)
+    (found,) = json.loads(run(IPERF3, "--format", "json").stdout)
     assert "fabric" not in found
     assert not {"engine", "model", "parallelism", "fabric"} & found["case"].keys()
 
@@ -169,7 +179,7 @@ def test_what_the_user_says_completes_the_output(run):
     (path,) = (FIXTURES / "mlx/mlx.single.llama.txt",)
     options = ["--nodes", 2, "--fabric", "tb5", "--transport", "rdma", "--parallelism", "tensor"]
     options += ["--model", "../../etc/passwd", "--quant", "4bit", "--engine-version", "0.31"]
-    (found,) = json.loads(run(path, *options, "--cluster", "desk", "--format", "json").output)
+    (found,) = json.loads(run(path, *options, "--cluster", "desk", "--format", "json").stdout)
     case = found["case"]
     assert (case["nodes"], case["fabric"], case["transport"]) == (2, "tb5", "rdma")
     assert (case["parallelism"], case["model"]) == ("tensor", "../../etc/passwd")
@@ -181,7 +191,7 @@ def test_what_the_user_says_completes_the_output(run):
 
 
 def test_a_model_by_another_name_keeps_what_the_tool_calls_it(run):
-    (found,) = json.loads(run(LLAMA, "--model", "tiny", "--format", "json").output)
+    (found,) = json.loads(run(LLAMA, "--model", "tiny", "--format", "json").stdout)
     assert found["source"]["note"] == "llama-bench calls the model 'llama ?B F16'"
 
 
@@ -231,7 +241,7 @@ def test_one_name_for_several_models_is_refused(run, output):
     done = run(output(text), "--quant", "Q4_0")
     assert "--quant 'Q4_0' is of one model, and it holds 2: 'llama 7B Q4_0' of 11" in done.output
     found = json.loads(
-        run(output(text), "--model", "small", "--model", "large", "--format", "json").output
+        run(output(text), "--model", "small", "--model", "large", "--format", "json").stdout
     )
     assert [one["case"]["model"] for one in found] == ["small", "large"]
     assert run(output(text)).output.count("records/") == 2
@@ -241,7 +251,7 @@ def test_models_of_one_name_and_other_sizes_are_other_models(run, output, tmp_pa
     text = LLAMA.read_text()
     other = text.replace("11.26 MiB", "60.87 GiB").replace("5.51 M", "116.83 B")
     assert other != text
-    found = json.loads(run(output(text + other), "--format", "json").output)
+    found = json.loads(run(output(text + other), "--format", "json").stdout)
     assert [one["model"]["size"] for one in found] == ["11.26 MiB", "60.87 GiB"]
     assert [one["model"]["params"] for one in found] == ["5.51 M", "116.83 B"]
     assert len({one["case"]["id"] for one in found}) == 2
@@ -289,7 +299,7 @@ def test_cases_of_one_file_that_look_alike_are_all_stored(run, tmp_path, output)
     rpc = fixture("llama.cpp/0.5.0-dev-build-0-commit-0c1e570/llama-bench.rpc.jsonl")
     assert rpc.count(":50917") > 1
     for text, nodes in ((json.dumps(both, indent=1), 1), (rpc.replace(":50917", "", 1), 2)):
-        found = json.loads(run(output(text), "--nodes", nodes, "--format", "json").output)
+        found = json.loads(run(output(text), "--nodes", nodes, "--format", "json").stdout)
         assert len({one["id"] for one in found}) == len(found) == 2
         first, second = (one["source"].get("note", "") for one in found)
         assert (first, second) == ("", "")
@@ -297,7 +307,7 @@ def test_cases_of_one_file_that_look_alike_are_all_stored(run, tmp_path, output)
         assert first < second
         assert run(output(text), "--nodes", nodes).exit_code == 0
         again = run(output(text), "--nodes", nodes)
-        assert again.output.startswith("0 records imported, 2 there already")
+        assert again.stdout.startswith("0 records imported, 2 there already")
     assert len(records_in(tmp_path / "out")) == 4
 
 
@@ -307,7 +317,7 @@ def test_nodes_of_a_case_that_does_not_tell_are_not_those_of_one_that_does(run, 
     block = "  elapsed_time: 2.0 s\n  requests_per_second: 5\n  tokens_per_second: 50\n\n"
     # no output: titles that people put between two outputs
     text = f"single-node:\n{block}Ray TP=2:\n{block}"
-    found = json.loads(run(output(text), "--nodes", 2, "--format", "json").output)
+    found = json.loads(run(output(text), "--nodes", 2, "--format", "json").stdout)
     assert [one["case"]["nodes"] for one in found] == [1, 2]
 
 
@@ -365,14 +375,26 @@ def test_lines_without_end_are_refused_and_not_worked_on_for_hours(scratch, tool
     assert isinstance(outcome(scratch, text * 100_000, tool), str)
 
 
-def test_outputs_of_two_tools_in_one_file_need_a_name(run, output):
+def test_outputs_of_two_tools_in_one_file_both_come_in(run, output):
     both = output(fixture("llama-bench/two-depths.md") + BATCHED)
-    done = run(both)
-    assert "it holds outputs of 'llama-batched-bench' and 'llama-bench'; import each with " in (
-        done.output
-    )
+    done = run(both, "--nodes", 1, "--format", "json")
+    assert [one["source"]["tool"] for one in json.loads(done.stdout)] == [
+        "llama-batched-bench",
+        "llama-bench",
+    ]
+    assert f"{both}: llama-batched-bench and llama-bench, 2 runs, 10 values; " in done.stderr
     assert run(both, "--tool", "llama-bench").exit_code == 0
-    assert run(both, "--tool", "llama-batched-bench", "--nodes", 1).exit_code == 0
+
+
+def test_the_answer_begins_with_what_was_read_and_what_was_left_out(run, output):
+    text = fixture("posted/sglang-cut-off.txt").replace("Peak concurrent", "Most concurrent")
+    done = run(output(text), "--nodes", 1, "--model", "inkling-small", "--explain")
+    first, *lines = done.stderr.splitlines()
+    assert (
+        "sglang-bench, 1 run, 7 values; left out: line 15: Most concurrent requests (5)." in first
+    )
+    assert "  line 13: Output token throughput (tok/s) -> throughput of run 1" in lines
+    assert "  line 15: Most concurrent requests (5) -> left out" in lines
 
 
 def test_a_record_is_no_output(run, tmp_path):

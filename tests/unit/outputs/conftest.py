@@ -2,8 +2,8 @@
 
 import pytest
 
-from nixwulf.results.importing import UserMetadata, records_of
-from tool_outputs import FIXTURES
+from nixwulf.results.importing import UserMetadata
+from tool_outputs import FIXTURES, records_of
 
 SAID = UserMetadata(("generic-x86_64",))
 

@@ -231,7 +231,11 @@ def test_vllm_bench_serve_keeps_the_times_of_requests(records):
     assert found["ttft"]["samples"] == pytest.approx([40.0, 50.0, 60.0])
     assert found["itl"]["samples"] == pytest.approx([30, 50, 40, 40, 40, 40])
     assert found["decode"]["value"] == 25.0
-    assert found["throughput"]["observed"] == {"input_tokens": 384, "output_tokens": 96}
+    assert found["throughput"]["observed"] == {
+        "input_tokens": 384,
+        "output_tokens": 96,
+        "duration_s": 4.0,
+    }
     assert found["throughput"]["conditions"] == {"requests": 4, "concurrency": 2}
     assert record["warnings"] == ["Of 4 requests 1 failed."]
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from nixwulf.outputs import ParseError, llama_batched_bench
+from nixwulf.outputs import ParseError, all_tools
 from nixwulf.outputs.llama_bench import parse
-from nixwulf.results.importing import UserMetadata, records_of
-from tool_outputs import BATCHED, BENCHY, FIXTURES, MTP, by_name, fixture
+from nixwulf.results.importing import UserMetadata
+from tool_outputs import BATCHED, BENCHY, FIXTURES, MTP, by_name, fixture, records_of
 
 FOLDER = FIXTURES / "llama-bench"
 FORMS = [FOLDER / f"two-depths.{form}" for form in ("md", "csv", "json", "jsonl", "sql")]
@@ -247,7 +247,7 @@ def test_batched_bench_gives_its_rows_and_the_options_it_states(records):
 
 
 def test_two_runs_of_batched_bench_in_one_document_stay_apart():
-    found = llama_batched_bench.read(BATCHED * 2)
+    found = all_tools()["llama-batched-bench"].read(BATCHED * 2)
     assert [(len(one.metrics), one.parameters) for one in found] == [
         (6, {"table": 1}),
         (6, {"table": 2}),
@@ -292,4 +292,6 @@ def test_mtp_bench_with_drafts_has_the_share_that_was_accepted(records):
 
 def test_a_model_that_is_not_there_is_quoted():
     with pytest.raises(ParseError, match=r"line 1 says .*failed to open GGUF file 'm/none.gguf'"):
-        llama_batched_bench.read(fixture("llama-cpp-tools/batched-bench-no-model.txt"))
+        all_tools()["llama-batched-bench"].read(
+            fixture("llama-cpp-tools/batched-bench-no-model.txt")
+        )

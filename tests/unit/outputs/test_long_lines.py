@@ -5,7 +5,8 @@ import time
 import pytest
 
 from nixwulf.outputs import ParseError, all_tools
-from nixwulf.outputs.runs import plain, read_runs
+from nixwulf.outputs.runs import read_runs
+from nixwulf.outputs.wrapping import plain
 
 HEADS = (
     " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec",

@@ -20,6 +20,7 @@ from tool_outputs import (
     ALL_TO_ALL,
     BATCHED,
     BENCHY,
+    DESCRIBED,
     EXO_ROW,
     FIXTURES,
     IPERF3,
@@ -36,6 +37,7 @@ from tool_outputs import (
 
 WRITTEN = [ALL_TO_ALL, BATCHED, BENCHY, IPERF3, MACOS, MTP, NCCL, PATHS, PERFTEST, SGLANG]
 WRITTEN += [json.dumps(VLLM, indent=1), json.dumps({"runs": [EXO_ROW]}, indent=1)]
+WRITTEN += [one["text"] for one in DESCRIBED.values()]
 TEXTS = [path.read_text() for path in sorted(FIXTURES.rglob("*")) if path.is_file()] + WRITTEN
 EXAMPLES = [
     (name, text) for text in TEXTS for name in all_tools() if all_tools()[name].recognises(text)

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
 from nixwulf.outputs import ParseError, all_tools
-from nixwulf.outputs.runs import plain, read_runs
-from nixwulf.results.importing import UserMetadata, records_of
+from nixwulf.outputs.runs import read_runs
+from nixwulf.outputs.wrapping import plain
+from nixwulf.results.importing import UserMetadata
 from tool_outputs import (
     ALL_TO_ALL,
     BATCHED,
     BENCHY,
+    DESCRIBED,
     EXO_ROW,
     FIXTURES,
     IPERF3,
@@ -27,22 +29,24 @@ from tool_outputs import (
     VLLM,
     by_name,
     fixture,
+    records_of,
 )
 
 ONE = UserMetadata(("dgx-spark",), nodes=1)
 WRITTEN = [ALL_TO_ALL, BATCHED, BENCHY, IPERF3, MACOS, MTP, NCCL, PATHS, PERFTEST, SGLANG]
 WRITTEN += [json.dumps(VLLM, indent=1), json.dumps(VLLM), json.dumps({"runs": [EXO_ROW]}, indent=1)]
+WRITTEN += [one["text"] for one in DESCRIBED.values()]
 TEXTS = [path.read_text() for path in sorted(FIXTURES.rglob("*")) if path.is_file()] + WRITTEN
 
 
 def counted(tool, text):
-    """Cases and metrics of a text; none where it is refused."""
+    """Cases and measurements of a text; none where it is refused."""
     try:
         found, unread = read_runs(tool, text)
     except ParseError:
         return 0, 0
     assert not unread
-    return len(found), sum(len(case.metrics) for case in found)
+    return len(found), sum(len(one.samples) or 1 for case in found for one in case.metrics)
 
 
 GOOD = {
@@ -50,7 +54,14 @@ GOOD = {
     for tool in all_tools().values()
 }
 # Rows that nothing stands before or after: one that is there again is another pass of its case.
-WITHOUT_HEADS = {"llama-bench", "torch-all-to-all"}
+WITHOUT_HEADS = {
+    "llama-bench",
+    "torch-all-to-all",
+    "vllm-log",
+    "sglang-log",
+    "exo-bench-log",
+    "mbw",
+}
 
 
 @given(st.data())
@@ -127,13 +138,15 @@ def test_a_result_that_no_head_shows_the_run_of_is_refused_with_both_lines(recor
         records(IPERF3 + later)
 
 
-def test_what_is_left_of_a_table_does_not_change_the_whole_one_before_it(records, tmp_path):
+def test_what_is_left_of_a_table_is_a_record_that_says_what_it_lacks(records, tmp_path):
     table = fixture("vllm/bench-serve-0.33.0.txt")
     path, unread = tmp_path / "output.txt", []
     path.write_text(table + table[table.index("-----") :].replace("5.03", "7.03"))
-    (found,) = records_of(path, ONE, None, unread.append)
+    found, cut = records_of(path, ONE, None, unread.append)
     assert found["metrics"] == records(table, ONE)[0]["metrics"]
-    assert len(unread) == 1
+    assert by_name(cut)["ttft"]["value"] == 7.03
+    assert cut["warnings"][0].startswith("The result is cut off: it lacks 'Successful requests', ")
+    assert unread == []
 
 
 @pytest.mark.parametrize(
@@ -224,11 +237,12 @@ def test_sglangs_client_is_a_tool_of_its_own_with_the_latency_of_whole_requests(
     assert by_name(record)["decode"]["value"] == 25.0
 
 
-def test_of_vllm_and_sglang_in_one_file_each_is_read_by_its_name(tmp_path):
+def test_of_vllm_and_sglang_in_one_file_both_come_in_or_the_one_that_is_named(tmp_path):
     path = tmp_path / "output.txt"
     path.write_text(SGLANG + fixture("vllm/bench-serve-0.33.0.txt"))
-    with pytest.raises(InputError, match="'sglang-bench' and 'vllm-bench'; import each with --too"):
-        records_of(path, ONE)
+    unread = []
+    both = records_of(path, ONE, None, unread.append)
+    assert ([one["source"]["tool"] for one in both], unread) == (["sglang-bench", "vllm-bench"], [])
     for tool, other in (("sglang-bench", "vLLM"), ("vllm-bench", "sglang")):
         unread = []
         assert len(records_of(path, ONE, tool, unread.append)) == 1

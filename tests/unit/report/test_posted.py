@@ -10,9 +10,9 @@ from nixwulf.cli.main import cli
 from nixwulf.outputs import all_tools, documents
 from nixwulf.outputs.forms import cells
 from nixwulf.report.posted import to_csv, to_table
-from nixwulf.results.importing import UserMetadata, records_of
+from nixwulf.results.importing import UserMetadata
 from record_factory import case, make_record, metric, ok, write_run
-from tool_outputs import FIXTURES, fixture
+from tool_outputs import FIXTURES, fixture, records_of
 
 USER = UserMetadata(("generic-x86_64",), nodes=1)
 

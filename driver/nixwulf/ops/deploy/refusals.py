@@ -6,12 +6,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.inventory.cluster import PRIVATE, Cluster, Node
 from nixwulf.inventory.fabrics import KINDS
 from nixwulf.nodes.ssh import Connection
@@ -21,7 +20,7 @@ from nixwulf.ops.deploy.machine import Disk, Machine
 # The installer with all firmware is in memory twice while it starts: as loaded, and unpacked.
 _KEXEC_MEMORY = 3.5e9
 _SMALLEST_DISK = 16e9
-_EXAMPLE_KEYS = Path(str(resources.files("nixwulf"))) / "data" / "example_keys.toml"
+_EXAMPLE_KEYS = DATA / "example_keys.toml"
 _INSTALLER_PROGRAMS = ("tar", "cpio", "setsid", "ip", "awk")
 
 

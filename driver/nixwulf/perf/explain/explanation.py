@@ -219,6 +219,11 @@ def _explained(
 def _setting(one: MeasuredCase, subject: CaseInputs, baselines: BaselineIndex) -> PredictionInputs:
     if one.metric == "decode" and "n_gen" not in one.conditions and batch(one.conditions) > 1:
         raise InputError("The record lacks the lengths of the concurrent sequences.")
+    if one.conditions.get("requests", 1) > 1 and "concurrency" not in one.conditions:
+        raise InputError(
+            "The record does not state how many of its requests ran at once; it would need the "
+            "client's --max-concurrency, in the output or in the command above it."
+        )
     strategy = subject.strategy(one.conditions)
     if one.record["kind"] != "run" and strategy.batch > 1:
         raise InputError(

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import GIB, did_you_mean, plural
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm import gguf
@@ -28,7 +26,7 @@ from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waitin
 from nixwulf.results.record import Record
 
 _MOST_NODES = 1024
-_MACHINES = Path(str(resources.files("nixwulf"))) / "data" / "model" / "machines.toml"
+_MACHINES = DATA / "model" / "machines.toml"
 _N_GEN = 128
 _BANDWIDTH = "memory_bandwidth_gbs"
 _PLACED = re.compile(r": (\d{1,12}\.\d) MiB")

@@ -9,11 +9,9 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.facts import Facts
@@ -42,7 +40,7 @@ def _judge_kernel(context: GateContext, node: Node) -> Iterator[Verdict]:
 
 # "version: 9842 (COMMIT)", and of later ones "version: 0.1.0-dev (build 10440, commit COMMIT)".
 _BUILD = re.compile(r"^version: (?:.*\(build )?(\d+)", re.MULTILINE)
-_PATH = Path(str(resources.files("nixwulf"))) / "data" / "known_bad.toml"
+_PATH = DATA / "known_bad.toml"
 
 
 @cache

@@ -12,13 +12,11 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import resources
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError, NixwulfError, quoted
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.registry import Parameter
 from nixwulf.core.secrets import SECRET_NAME, is_secret, use
 
@@ -195,7 +193,7 @@ def has_key(value: str) -> bool:
 @cache
 def _families() -> re.Pattern[str]:
     """What keys of known services look like."""
-    data = Path(str(resources.files("nixwulf"))) / "data" / "token_families.toml"
+    data = DATA / "token_families.toml"
     return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(read_toml(data)['families'].values())})")
 
 

@@ -10,17 +10,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.schema import check
 
 if TYPE_CHECKING:
     from nixwulf.plugins.runtime.case import Case
 
-_FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "upstream"
+_FOLDER = DATA / "upstream"
 _SEVERAL = "several"
 
 

@@ -8,16 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from math import log2
-from pathlib import Path
 from typing import Any, Literal
 
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.results.publish.words import WORD, is_public
 
 Kind = Literal["key", "serial number", "host name", "user name", "address"]
-_DATA = Path(str(resources.files("nixwulf"))) / "data"
+_DATA = DATA
 FAMILIES = _DATA / "token_families.toml"
 
 # Same-machine addresses are everybody's.

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
-_FILE = Path(str(resources.files("nixwulf"))) / "data" / "public_words.txt"
+from nixwulf.core.files import DATA
+
+_FILE = DATA / "public_words.txt"
 _SHORTEST = 3
 _AROUND = 24
 _NUMBER = re.compile(r"(?i)0x[0-9a-f]+|(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{3}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -12,16 +13,18 @@ import yaml
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text, read_yaml
-from nixwulf.core.text import slug
+from nixwulf.core.text import plural, slug
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.plan import parse_sweep
-from nixwulf.sweep.recipes import flags_file, pasted, sparkrun
+from nixwulf.sweep.recipes import flags_file, launch_files, pasted, sparkrun
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.translate import translate
 
 _LONGEST_NAME = 40
 _MOST_TEXT, _MOST_YAML = 1 << 16, 1 << 18
 _WIDTH = 120
+# docker-compose, llama-swap and LiteLLM, also in a file of another suffix.
+_DOCUMENT = re.compile(r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S", re.MULTILINE)
 
 
 def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
@@ -44,7 +47,8 @@ def is_recipe(path: Path) -> bool:
     if is_yaml(path):
         return True
     try:
-        return pasted.recognises(read_text(path, _MOST_TEXT))
+        text = read_text(path, _MOST_TEXT)
+        return bool(_DOCUMENT.search(text)) or launch_files.is_unit(text) or pasted.recognises(text)
     except InputError:
         return False
 
@@ -56,9 +60,14 @@ def is_yaml(path: Path) -> bool:
 
 def _starts(path: Path) -> Sequence[Start]:
     source = str(path)
-    if not is_yaml(path):
+    text = read_text(path, _MOST_YAML)
+    if launch_files.is_unit(text):
+        return launch_files.read_unit(text, source)
+    if not is_yaml(path) and not _DOCUMENT.search(text):
         return pasted.read(read_text(path, _MOST_TEXT), source)
-    document, text = read_yaml(path), read_text(path, _MOST_YAML)
+    document = read_yaml(path)
+    if launch_files.recognises(document):
+        return launch_files.read(document, source)
     if flags_file.recognises_recipe(document):
         return [flags_file.read_recipe(document, source)]
     if sparkrun.recognises(document):
@@ -94,7 +103,10 @@ def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     }
     parse_sweep(document, source)
     body = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=_WIDTH)
-    return f"# From {Path(source).name!a}, by 'nixwulf import'.\n{body}"
+    names = ", ".join(dict.fromkeys(one.engine for one in recipes))
+    read = f"{plural(len(recipes), 'command')} of {names}"
+    out = f"{len(left_out(recipes))} left out"
+    return f"# From {Path(source).name!a}, by 'nixwulf import': {read}; {out}.\n{body}"
 
 
 def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:
@@ -128,7 +140,7 @@ def active_lines(recipe: SweepRecipe) -> list[str]:
 
 def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:
     """Put a model among others and give its name; another one of the same name has a number."""
-    end = (model.get("id") or model["path"]).rstrip("/").rpartition("/")[2]
+    end = (model.get("id") or model.get("served") or model["path"]).rstrip("/").rpartition("/")[2]
     name = slug(end.removesuffix(".gguf"), _LONGEST_NAME - 3, also="._") or "model"
     numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
     called = next(one for one in numbered if models.get(one, model) == model)
@@ -158,5 +170,6 @@ def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
         "model": [model],
         "nodes": [recipe.nodes],
         "parallelism": [recipe.parallelism],
+        **({"transport": [recipe.transport]} if recipe.transport else {}),
         **({"parameters": parameters} if parameters else {}),
     }

@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.schema import check
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes.recipe import Value
 
-_FOLDER = Path(str(resources.files("nixwulf"))) / "data" / "command_lines"
+_FOLDER = DATA / "command_lines"
 # vLLM's 32k is 32,000 and 32K 32,768 (https://docs.vllm.ai/en/latest/cli/serve/).
 _NUMBER = re.compile(r"(-?\d{1,12})([kKmM]?)")
 _TIMES = {"": 1, "k": 1000, "K": 1 << 10, "m": 1_000_000, "M": 1 << 20}
+_LOOPBACK = ("127.", "localhost", "[::1]")
 _LIKE_A_VALUE = re.compile(r"-[\d.,]+")
 
 
@@ -51,13 +51,20 @@ class Flag:
         """What a value stands for; None where a sweep has no such value."""
         if self.by_value:
             return self.by_value.get(text)
-        if self.reads == "peers":
-            return text.count(",") + 2
+        if self.reads == "guess":
+            return 2
+        if self.reads == "count":
+            return text.count(",") + 1
+        if self.reads in ("peers", "workers"):
+            # The head's own server on its loopback is no node more.
+            return 1 + sum(not one.startswith(_LOOPBACK) for one in re.split(r"[ ,]+", text))
+        if self.reads == "shares":
+            return "even" if len(set(re.split("[,/]", text))) == 1 else None
         if self.reads == "percent":
             share = re.fullmatch(r"\d{0,3}\.?\d{0,9}", text)
             number = float(text) if share and text.strip(".") else 0
             return round(number * 100) if 0 < number <= 1 else None
-        if self.reads == "int":
+        if self.reads in ("int", "context"):
             whole = _NUMBER.fullmatch(text)
             return int(whole[1]) * _TIMES[whole[2]] if whole else None
         return text
@@ -70,7 +77,7 @@ class CommandLine:
     begins: the programs that it begins with, each as words apart. benchmark: what measures what it
     starts. several: whether values are lists, as of a benchmark's. model_first: whether the model
     is its first word. otherwise: parameters where no flag gives them; otherwise_on_several: and on
-    several nodes. limits: seconds of a run.
+    several nodes. limits: seconds of a run. images: parts of the names of containers that start it.
     """
 
     engine: str
@@ -82,6 +89,7 @@ class CommandLine:
     otherwise: Mapping[str, Value] = field(default_factory=dict)
     otherwise_on_several: Mapping[str, Value] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    images: tuple[str, ...] = ()
 
     def flag(self, name: str) -> Flag | None:
         """By its name, or by a beginning of that name, which argparse takes for it."""
@@ -128,6 +136,7 @@ def _load(path: Path) -> CommandTable:
             otherwise=one.get("otherwise", {}),
             otherwise_on_several=one.get("otherwise_on_several", {}),
             limits=document["limits"],
+            images=tuple(one.get("images", ())),
         )
         for one in document["commands"]
     )
@@ -154,10 +163,24 @@ def find(words: Sequence[str]) -> tuple[CommandLine, Sequence[str]] | None:
     """The kind of a command line and the words after its program, or None."""
     for line in (line for table in tables() for line in table.commands):
         for begins in (begin.split() for begin in line.begins):
-            programs = [PurePosixPath(word).name for word in words[:1]]
+            programs = [_program(word) for word in words[:1]]
             if [*programs, *words[1 : len(begins)]] == begins:
                 return line, words[len(begins) :]
     return None
+
+
+def _program(word: str) -> str:
+    """A program without its folder; of Python without its version."""
+    name = PurePosixPath(word.replace("\\", "/")).name.removesuffix(".exe")
+    return re.sub(r"^python3?\.\d+$", "python3", name)
+
+
+def of_image(image: str, words: Sequence[str]) -> tuple[str, ...]:
+    """The command of a container whose image starts an engine by itself; else nothing."""
+    for line in (line for table in tables() for line in table.commands):
+        if any(one in image for one in line.images):
+            return (*line.begins[0].split(), *words)
+    return ()
 
 
 def require(words: Sequence[str], source: str) -> tuple[CommandLine, Sequence[str]]:

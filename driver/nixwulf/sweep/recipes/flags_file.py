@@ -14,20 +14,11 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.sweep.recipes.command_lines import config_command
-from nixwulf.sweep.recipes.recipe import Omission, Start, without_meaning
+from nixwulf.sweep.recipes.recipe import Omission, Start, reasons, without_meaning
 from nixwulf.sweep.recipes.shell import require_plain
 
 _KEY = re.compile(r"[a-z][a-z0-9_.-]*")
-_NODES = "nodes and parallelism of the sweep say how it is split"
-_REASONS = {
-    "meta": "it is for readers",
-    "guide": "it is for readers",
-    "dependencies": "an engine is installed before",
-    "compatible_strategies": _NODES,
-    "strategy_overrides": _NODES,
-    "hardware_overrides": "the driver does not choose by hardware; add what is yours to arguments",
-    "kv_offload_support": "it is for readers",
-}
+_REASONS = reasons("vllm_recipes")
 
 
 def recognises_recipe(document: Any) -> bool:

@@ -3,37 +3,130 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Any
 
-from nixwulf.sweep.recipes.command_lines import find
+from nixwulf.core.files import DATA, read_toml
+from nixwulf.sweep.recipes.command_lines import find, of_image
 from nixwulf.sweep.recipes.recipe import Omission, Start
 from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
-_PROMPT = re.compile(r"^[ \t]*\$ ", re.MULTILINE)
-_FENCE = re.compile(r"^[ \t]*```.*$", re.MULTILINE)
-_TOOLBOXES = ("toolbox", "distrobox")
+_NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
+_PROMPT = re.compile(
+    r"^[ \t]*(?:>[ \t])?(?:\$ |(?:\([\w.-]+\) ?)?\[?[\w.-]+@[\w.-]+[^\n$#]{0,80}[$#] )",
+    re.MULTILINE,
+)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
+_SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
+_DEFAULT = re.compile(r"\$\{\w+:?-([^\s'\"$`{}]+)\}")
+# What a container is given by its caller's shell: a variable of the same name, and folders.
+_HANDED = re.compile(r"((?:-e|--env)[ =])(\w+)=[\"']?\$\{?\2\}?[\"']?(?=\s|$)")
+_CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
+_MOUNTED = re.compile(
+    r"(?:-v|--volume|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
+)
+_CONTINUES = re.compile(r"\\[ \t]*$")
+_SHELLS = ("bash", "sh", "zsh")
 _IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
+_NOT_RUN = "commands of a shell are never run here"
+
+
+@cache
+def _wrappers() -> dict[str, Any]:
+    return read_toml(DATA / "wrappers.toml")
 
 
 def recognises(text: str) -> bool:
     """Whether a command of a text starts an engine; also where a shell would have more to do."""
-    plain = _plain(text)
-    try:
-        found = commands(plain)
-    except ShellError:
-        found = [ShellCommand(tuple(line.split()), 1) for line in plain.splitlines()]
-    return any(find(split_start(command).words) for command in found)
+    return any(_begins(line) for line in _plain(text).splitlines())
 
 
 def read(text: str, source: str) -> list[Start]:
-    """What each command of a text starts; raises InputError for a shell's work, with its line."""
+    """What each command of a text starts; raises InputError for a shell's work, with its line.
+
+    Where one starts an engine, the others are left out by name.
+    """
     plain = _plain(text)
+    problem: ShellError | None = None
+    found: list[Start] = []
     try:
-        return starts(plain)
+        found = starts(plain)
     except ShellError as error:
-        line = plain.split("\n")[error.line - 1]
-        raise refusal(error, line, error.line, source) from None
+        problem = error
+    if not any(find(one.words) for one in found) and (own := _own_lines(plain)):
+        # Of a page or a script what starts an engine may still be a plain command.
+        lines = _apart(plain)
+        try:
+            found = starts("\n".join(one if n in own else "" for n, one in enumerate(lines, 1)))
+            problem = None
+            rest = [one.strip() for n, one in enumerate(lines, 1) if one.strip() and n not in own]
+            left = tuple(Omission(one, _NOT_RUN) for one in rest)
+            found[0] = replace(found[0], left_out=(*left, *found[0].left_out))
+        except ShellError as error:
+            problem = problem or error
+    if problem:
+        line = plain.split("\n")[problem.line - 1]
+        raise refusal(problem, line, problem.line, source)
+    engines = [one for one in found if find(one.words)]
+    if not engines:
+        return found
+    others = [
+        Omission(" ".join(one.words), _NOT_RUN) for one in found if one not in engines and one.words
+    ]
+    first = engines[0]
+    return without_workers([replace(first, left_out=(*others, *first.left_out)), *engines[1:]])
+
+
+def without_workers(found: Sequence[Start]) -> list[Start]:
+    """Without the commands of other nodes, which are the head's with another rank."""
+    kept = [one for one in found if not _is_worker(one.words)]
+    left = [
+        Omission(" ".join(one.words), "the driver starts the other nodes")
+        for one in found
+        if one not in kept
+    ]
+    if not kept:
+        return list(found)
+    return [replace(kept[0], left_out=(*kept[0].left_out, *left)), *kept[1:]]
+
+
+def _is_worker(words: Sequence[str]) -> bool:
+    text = " ".join(words)
+    rank = re.search(r"--node-rank[ =](\d+)", text)
+    return bool(rank and int(rank[1])) or "--headless" in words or words[1:2] == ("worker",)
+
+
+def _apart(text: str) -> list[str]:
+    """The lines of a text, with each command that && joins to others in one of its own."""
+    return re.sub(r"&&(?=\s)", "\n", text).split("\n")
+
+
+def _own_lines(text: str) -> set[int]:
+    """The numbers of the lines that are commands of an engine, with those that they go on in."""
+    found: set[int] = set()
+    lines = _apart(text)
+    for number, line in enumerate(lines, 1):
+        goes_on = number - 1 in found and _CONTINUES.search(lines[number - 2])
+        if goes_on or _begins(line):
+            found.add(number)
+    return found
+
+
+def _begins(line: str) -> bool:
+    try:
+        found = commands(_CONTINUES.sub("", line))
+    except ShellError:
+        found = [ShellCommand(tuple(line.split()), 1)]
+    others = _wrappers()["others"]
+    return any(
+        find(one.words) or PurePosixPath((*one.words, "")[0]).name in others
+        for command in found
+        for one in split_start(command)
+    )
 
 
 def starts(text: str) -> list[Start]:
@@ -43,8 +136,7 @@ def starts(text: str) -> list[Start]:
     """
     found: list[Start] = []
     exported: dict[str, str | None] = {}
-    for command in commands(text):
-        start = split_start(command)
+    for start in (one for command in commands(text) for one in split_start(command)):
         if start.words[:1] in ((), ("export",)):
             exported |= start.environment
             exported |= {name: value for word in start.words[1:] for name, value in [_pair(word)]}
@@ -53,23 +145,68 @@ def starts(text: str) -> list[Start]:
     return found
 
 
-def split_start(command: ShellCommand) -> Start:
-    """The variables before a program, and the program, without the toolbox that it runs in."""
+def split_start(command: ShellCommand) -> list[Start]:
+    """The variables before a program, and the program, without what it runs in; raises ShellError.
+
+    Of a shell's -c each command of its text.
+    """
     words, at = command.words, 0
     environment: dict[str, str | None] = {}
-    left_out: tuple[Omission, ...] = ()
-    while at < len(words):
-        if _ASSIGNED.match(words[at]):
-            name, value = _pair(words[at])
-            environment[name] = value
-        elif words[at] in _TOOLBOXES and "--" in words[at:]:
-            end = words.index("--", at)
-            left_out = (Omission(" ".join(words[at:end]), _IN_TOOLBOX),)
-            at = end
-        elif words[at] != "env":
-            break
+    while at < len(words) and (_ASSIGNED.match(words[at]) or words[at] == "env"):
+        environment |= dict([_pair(words[at])]) if "=" in words[at] else {}
         at += 1
-    return Start(words[at:], environment, line=command.line, left_out=left_out)
+    left = [Omission(one, _NOT_RUN) for one in command.dropped]
+    if words[at : at + 1] and PurePosixPath(words[at]).name in _wrappers()["launchers"]:
+        return [_launched(words[at:], environment, command.line, left)]
+    program = PurePosixPath(words[at]).name if at < len(words) else ""
+    if program not in _wrappers()["wrappers"]:
+        return [Start(words[at:], environment, line=command.line, left_out=tuple(left))]
+    rest = words[at:]
+    inside = next((n for n, one in enumerate(rest) if n and find(rest[n:])), 0)
+    started = rest[inside:]
+    shell = next((n for n, one in enumerate(rest) if PurePosixPath(one).name in _SHELLS), -1)
+    if not inside and shell >= 0 and len(rest) > shell + 2:  # bash -c TEXT
+        around = Omission(" ".join(rest[:shell]) or program, _IN_TOOLBOX)
+        return [
+            replace(
+                one,
+                environment={**environment, **one.environment},
+                line=command.line,
+                left_out=(around, *left, *one.left_out),
+            )
+            for inner in commands(rest[-1])
+            for one in split_start(inner)
+        ]
+    image = next((n for n, one in enumerate(rest) if n and of_image(one, rest[n + 1 :])), 0)
+    if not inside and image:
+        inside, started = image + 1, tuple(of_image(rest[image], rest[image + 1 :]))
+    before, options = rest[:inside], _wrappers()["variables"]
+    for name, value in zip(before, (*before[1:], ""), strict=False):
+        option, _, joined = name.partition("=")
+        if option in options and _NAMED.match(joined or value):
+            environment |= dict([_pair(joined or value)])
+        elif _ASSIGNED.match(name) and program not in ("docker", "podman"):
+            environment |= dict([_pair(name)])
+    if before and program not in ("nohup", "sudo", "env", "exec", "time", "command"):
+        left.insert(0, Omission(" ".join(one for one in before if one != "--"), _IN_TOOLBOX))
+    return [Start(started or rest, environment, line=command.line, left_out=tuple(left))]
+
+
+def _launched(
+    words: Sequence[str], environment: dict[str, str | None], line: int, left: list[Omission]
+) -> Start:
+    """Of a launcher its options and those of the program that it starts on each node."""
+    kept: list[str] = []
+    given = iter(words)
+    for word in given:
+        option, _, joined = word.partition("=")
+        if option in _wrappers()["variables"]:
+            environment |= dict([_pair(joined or next(given, ""))])
+        elif len(kept) > 1 and not word.startswith("-") and word.endswith((".py", "mlx_lm.server")):
+            left.append(Omission(word, "the driver starts the engine's own program"))
+        elif word not in ("--", "-m"):
+            kept.append(word)
+    return Start(tuple(kept), environment, line=line, left_out=tuple(left))
 
 
 def _pair(word: str) -> tuple[str, str | None]:
@@ -79,5 +216,19 @@ def _pair(word: str) -> tuple[str, str | None]:
 
 
 def _plain(text: str) -> str:
-    """Without a byte order mark, prompts and fences; each line stays where it is."""
-    return _FENCE.sub("", _PROMPT.sub("", text.removeprefix("\ufeff")))
+    """Without a byte order mark, prompts and fences; each line stays where it is.
+
+    A variable that the text itself sets, and the default of one that it does not, stand for it.
+    """
+    plain = _FENCE.sub("", _PROMPT.sub("", text.removeprefix("\ufeff").replace("\r", "")))
+    plain = _DEFAULT.sub(r"\1", plain)
+    if _CONTAINER.search(plain):
+        plain = _MOUNTED.sub(
+            lambda one: re.sub(r"[$(){}~]", "", one[0]), _HANDED.sub(r"\1\2", plain)
+        )
+    for name, _, value in _SET.findall(plain):
+        named = re.compile(rf"\$(?:\{{{name}\}}|{name}\b)")
+        if named.search(plain):
+            plain = re.sub(rf"^[ \t]*{name}=[^\n]*$", "", plain, flags=re.MULTILINE)
+            plain = named.sub(lambda _, value=value: value, plain)  # type: ignore[misc]
+    return plain

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from nixwulf.core.errors import quoted
+from nixwulf.core.files import DATA, read_toml
 
 Value = bool | int | str
 
@@ -39,9 +41,9 @@ class Start:
 class SweepRecipe:
     """A command line in the words of a sweep.
 
-    model: as under `models` of a sweep; draft: so, of a model that drafts. parameters: lists of
-    values by name, without arguments and environment. sweep: keys of the sweep itself. limits:
-    seconds.
+    model: as under `models` of a sweep; draft: so, of a model that drafts. transport: empty where
+    none is asked for. parameters: lists of values by name, without arguments and environment.
+    sweep: keys of the sweep itself. limits: seconds.
     """
 
     name: str
@@ -52,12 +54,21 @@ class SweepRecipe:
     draft: Mapping[str, str]
     nodes: int
     parallelism: str
+    transport: str
     parameters: Mapping[str, list[Value]]
     arguments: str
     environment: Mapping[str, Any]
     sweep: Mapping[str, Value]
     limits: Mapping[str, int]
     left_out: tuple[Omission, ...]
+
+
+@cache
+def reasons(form: str) -> Mapping[str, str]:
+    """Why a sweep has none of the keys of a form of recipe, by key."""
+    path = DATA / "recipe_keys.toml"
+    found: Mapping[str, str] = read_toml(path)[form]
+    return found
 
 
 def without_meaning(

@@ -35,15 +35,24 @@ _TOKEN = re.compile(
     |(?P<plain>[^\s'"\\;|&<>()`$]++|\\)""",
     re.VERBOSE | re.DOTALL,
 )
+# What a shell does with the output of a command and with the next one; none changes the command.
+_AROUND = re.compile(
+    r"(?P<next>&&)|(?P<output>&?>>?[ \t]*(?:&\d|[^\s;|&<>()`$'\"]+)|<[ \t]*/dev/null"
+    r"|\|[ \t]*tee\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
+)
 _ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
 
 
 @dataclass(frozen=True)
 class ShellCommand:
-    """The words of a command, and the line of its text in which it begins, from 1 on."""
+    """The words of a command, and the line of its text in which it begins, from 1 on.
+
+    dropped: what only a shell does with its output, as '2>&1'.
+    """
 
     words: tuple[str, ...]
     line: int
+    dropped: tuple[str, ...] = ()
 
 
 class ShellError(Exception):
@@ -61,6 +70,7 @@ def commands(text: str) -> list[ShellCommand]:
     """
     found: list[ShellCommand] = []
     words: list[str] = []
+    dropped: list[str] = []
     word: str | None = None
     line = begun = 1
     at = 0
@@ -69,7 +79,16 @@ def commands(text: str) -> list[ShellCommand]:
         if token is None:
             raise ShellError(line, f"a quote ({text[at]}) that is not closed")
         kind, piece, at = token.lastgroup, token[0], token.end()
-        if kind == "acts":
+        around = _AROUND.match(text, token.start()) if kind == "acts" else None
+        if around and words:
+            at, kind = around.end(), "newline" if around["next"] else "space"
+            piece = ""
+            if not around["next"]:
+                # A number in front of it says which output.
+                number = word if word and word.isdigit() else ""
+                word = None if number else word
+                dropped.append(f"{number}{around[0].strip()}")
+        elif kind == "acts":
             raise ShellError(line, _ACTS[piece])
         if kind == "plain" and word is None and piece.startswith("#"):
             end = text.find("\n", at)
@@ -79,14 +98,14 @@ def commands(text: str) -> list[ShellCommand]:
                 words.append(word)
                 word = None
             if kind == "newline" and words:
-                found.append(ShellCommand(tuple(words), begun))
-                words = []
+                found.append(ShellCommand(tuple(words), begun, tuple(dropped)))
+                words, dropped = [], []
         else:
             begun = begun if words or word is not None else line
             word = (word or "") + _unquoted(kind or "", piece, line)
         line += piece.count("\n")
     words += [] if word is None else [word]
-    return [*found, *([ShellCommand(tuple(words), begun)] if words else [])]
+    return [*found, *([ShellCommand(tuple(words), begun, tuple(dropped))] if words else [])]
 
 
 def _unquoted(kind: str, piece: str, line: int) -> str:

@@ -15,35 +15,13 @@ from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes.command_lines import tables
 from nixwulf.sweep.recipes.pasted import starts
-from nixwulf.sweep.recipes.recipe import Omission, Start, without_meaning
+from nixwulf.sweep.recipes.recipe import Omission, Start, reasons, without_meaning
 from nixwulf.sweep.recipes.shell import ShellError, commands, refusal
 
 _PASSES = 4  # of values that have placeholders themselves
 _LONGEST = 1 << 16
 _KNOWN = ("recipe_version", "name", "description", "model", "command", "defaults", "env", "runtime")
-_COMMANDS = "commands of a shell are never run here"
-_REASONS = {
-    "container": "the parameter toolbox takes an image, else the engine on PATH of each node",
-    "mods": "they patch a container; a patched build is an engine on PATH, or a toolbox",
-    "build_args": "they build a container",
-    "builder": "it builds a container",
-    "builder_config": "it builds a container",
-    "executor_config": "it is of a container",
-    "runtime_version": "every record has the version that ran",
-    "runtime_config": "it is of sparkrun's own launcher",
-    "model_revision": "'nixwulf models get --revision' brings one",
-    "metadata": "it is for readers",
-    "mode": "nodes of the sweep says how many",
-    "min_nodes": "nodes of the sweep says how many",
-    "max_nodes": "nodes of the sweep says how many",
-    "solo_only": "nodes of the sweep says how many",
-    "cluster_only": "nodes of the sweep says how many",
-    "benchmark": "n_prompt, n_gen and concurrency of the sweep say what is measured",
-    "pre_exec": _COMMANDS,
-    "post_exec": _COMMANDS,
-    "post_commands": _COMMANDS,
-    "stop_after_post": "a run ends when it has measured",
-}
+_REASONS = reasons("sparkrun")
 _PLACE = re.compile(r"\{(\w+)\}")
 _PLACE_OR_BRACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 

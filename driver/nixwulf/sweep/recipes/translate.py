@@ -15,6 +15,7 @@ from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import schema
 from nixwulf.core.secrets import SECRET_NAME
+from nixwulf.core.text import plural
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import passthrough, speculation
@@ -24,6 +25,7 @@ from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, requi
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.shell import require_plain
 
+_NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
 _OF_THE_SWEEP = ("seed", "samples", "warm_up")
 _MODELS = PurePosixPath("/models")
 _HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -38,6 +40,10 @@ class _Found:
     draft: drafting.Drafting = field(default_factory=drafting.Drafting)
     splits: dict[str, int] = field(default_factory=dict)
     parallelism: str = ""
+    transport: str = ""
+    served: str = ""
+    tokenizer: str = ""
+    context: int | None = None
     values: dict[str, dict[Value, None]] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
     left_out: list[Omission] = field(default_factory=list)
@@ -65,8 +71,13 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     if "concurrency" in values and "requests" in parameters:
         most = max(int(one) for one in values["concurrency"])
         values["requests"] = [max(most, int(parameters["requests"].default))]
+    _depth(found, values, parameters)
+    if nodes == 1 and "split" in values:
+        found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
     environment = _environment(start.environment, engine, found)
     document = _model(model or found.model, "" if model else found.hub, engine, found, source)
+    if found.tokenizer and "path" in document:
+        document["tokenizer"] = _model(found.tokenizer, "", engine, found, source)["path"]
     draft = _draft(found, values, engine, source)
     require_plain(map(str, environment.values()), source)
     require_plain((word for word in found.arguments if word.startswith("~")), source)
@@ -82,6 +93,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
         draft=draft,
         nodes=nodes,
         parallelism=parallelism,
+        transport=found.transport if nodes > 1 else "",
         parameters={key: one for key, one in values.items() if key not in _OF_THE_SWEEP},
         arguments=arguments[passthrough.ARGUMENTS],
         environment=environment,
@@ -113,6 +125,8 @@ def _read(
             why = flag.why if flag else _set_by(instead or "")
             found.left_out.append(Omission(_shown(name, given), why))
             continue
+        if flag.reads == "workers":
+            given = [",".join(given)]
         taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
         if taken and not given:
             raise InputError(f"{source}: {name} has no value; write one after it.")
@@ -147,10 +161,16 @@ def _take(
         _take_draft(found.draft, flag.key, flag.by_value, text)
     elif value is None or not _fits(flag.key, value, parameters):
         found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
-    elif flag.key in ("model", "hub", "parallelism"):
+    elif flag.key in _NAMES:
         setattr(found, flag.key, str(value))
+    elif flag.reads == "context":
+        found.context = int(value)
     elif flag.key == "nodes":
         found.splits[flag.parallelism] = int(value)
+        if flag.why:
+            found.left_out.append(
+                Omission(f"{shown}, read as {plural(int(value), 'node')}", flag.why)
+            )
     else:
         found.values.setdefault(flag.key, {})[value] = None
         if flag.reads == "percent" and not math.isclose(float(text) * 100, int(value)):
@@ -200,6 +220,8 @@ def _fits(key: str, value: Value, parameters: Mapping[str, Parameter]) -> bool:
         return parameters[key].problem(value) is None
     document = schema("sweep")
     rule = document["$defs"]["nodes"] if key == "nodes" else document["properties"].get(key, {})
+    if key == "depth":
+        return True
     if "minimum" not in rule:
         return True
     return bool(rule["minimum"] <= value <= rule.get("maximum", value))
@@ -222,6 +244,21 @@ def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
     return 1, "single"
 
 
+def _depth(
+    found: _Found, values: dict[str, list[Value]], parameters: Mapping[str, Parameter]
+) -> None:
+    """Of the context that a server was given, what is there before the prompt of the benchmark."""
+    if found.context is None:
+        return
+    sizes = [int(values.get(key, [parameters[key].default])[0]) for key in ("n_prompt", "n_gen")]
+    slots = max(int(one) for one in values.get("concurrency", [1]))
+    depth = found.context // slots - sum(sizes)
+    if depth > 0:
+        values["depth"] = [depth]
+    why = f"read as depth {max(depth, 0)}: a slot's context without prompt and answer"
+    found.left_out.append(Omission(f"-c {found.context}", why))
+
+
 def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dict[str, Any]:
     """The variables that a sweep hands on; of a secret the name alone."""
     kept: dict[str, Any] = {}
@@ -242,6 +279,8 @@ def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dic
 
 def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> dict[str, str]:
     """The model as under `models` of a sweep; raises InputError."""
+    if found.served:
+        return {"served": found.served}
     if not name and not hub:
         raise InputError(f"{source}: it names no model; add --model ORG/NAME, or a path.")
     repository, _, quant = (hub or name).partition(":")

@@ -111,6 +111,7 @@ COMMON |= {"plugins/benchmarks/__init__.py", "plugins/benchmarks/quality.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()
 # Put together from parts, or data.
 BUILT = {"open-mpi": " ".join(mpi._AS_ROOT), "nccl": NCCL_DATA}
+BUILT["sglang"] = (DRIVER / "data/reserved_arguments.toml").read_text()
 _FLAG = re.compile(r"--?[A-Za-z1][\w-]*")
 _VARIABLE = re.compile(r"(?:CUDA|NCCL|GLOO|MLX|VLLM|RAY|HF|EXO|GGML|LLAMA|OMP|OMPI|PRTE)_\w+")
 _ENDPOINT = re.compile(r"/(?:v1/|[a-z]+(?:/|$))[\w/]*")

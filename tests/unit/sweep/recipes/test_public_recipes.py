@@ -48,6 +48,7 @@ OTHER_KEYS = {
     "-mmp",
     "--no-mmap",
     "-r",
+    "-c",
 }
 
 

@@ -121,11 +121,15 @@ def test_lists_of_llama_bench_are_axes_and_what_it_measures_by_itself_stays_so(i
     [
         (
             "-c 8192",
-            "-c 8192: the driver sets it; use the parameters concurrency, n_prompt and n_gen",
+            "-c 8192: read as depth 8000: a slot's context without prompt and answer",
         ),
         ("--port 8000", "--port 8000: the driver asks it"),
         ("-ngl 99", "-ngl 99: all layers are always on the GPU"),
-        ("-ts 1,1", "-ts 1,1: the driver sets it; use the parameter split"),
+        ("-ts 1,1", "split even: it is of one node"),
+        (
+            "-ts 2,1",
+            "-ts 2,1: the parameter split shares out evenly, or by memory or bandwidth",
+        ),
         ("-np -1", "-np -1: a sweep has no such concurrency"),
         ("-ctk q9", "-ctk q9: a sweep has no such type_k"),
         ("-lm fast", "-lm fast: a sweep has no such load"),
@@ -220,10 +224,9 @@ def test_several_commands_are_blocks_of_one_sweep(imported):
     ("text", "line", "what"),
     [
         ("llama-server -m /a.gguf; rm -rf /", 1, "a second command"),
-        ("llama-server -m /a.gguf && true", 1, "a second command"),
-        ("\nllama-server -m /a.gguf &", 2, "a second command"),
-        ("llama-server \\\n -m /a.gguf | tee log", 2, "a pipe"),
-        ("llama-server -m /a.gguf > log", 1, "a redirection"),
+        ("llama-server -m /a.gguf & true", 1, "a second command"),
+        ("llama-server \\\n -m /a.gguf | sh", 2, "a pipe"),
+        ("llama-server -m /a.gguf < log", 1, "a redirection"),
         ("llama-server -m $MODEL", 1, "an expansion"),
         ("llama-server -m /a.gguf -t $(nproc)", 1, "an expansion"),
         ('llama-server -m "/a\n$(id).gguf"', 2, "an expansion"),
@@ -265,7 +268,7 @@ def test_without_a_command_it_is_made_of_the_defaults_for_the_runtime(imported):
     )
     document, named = imported(text, "recipe.yaml")
     assert document["matrix"]["engine"] == ["llama.cpp"]
-    assert any(one.startswith("--ctx-size 8192: ") for one in named)
+    assert any(one.startswith("-c 8192: read as depth 8000: ") for one in named)
     # no output: a recipe
     text = "model: org/a\nruntime: vllm\ndefaults: {tensor_parallel: 2, max_model_len: 4096}\n"
     matrix = imported(text, "recipe.yaml")[0]["matrix"]
@@ -325,6 +328,9 @@ def test_each_table_names_parameters_that_are_there_and_no_flag_twice():
                 "hub",
                 "nodes",
                 "parallelism",
+                "transport",
+                "served",
+                "tokenizer",
                 "seed",
                 "samples",
                 "warm_up",
@@ -343,7 +349,7 @@ def test_a_flag_that_the_driver_sets_is_in_no_argument(name, recipe):
     flags = [flag for group in engine.reserved_arguments for flag in group.split()]
     model = "/m/a.gguf" if engine.model_suffixes else "org/a"
     for line in lines:
-        models = [flag for flag, known in line.flags.items() if known.key == "model"]
+        models = [f for f, known in line.flags.items() if known.key in ("model", "served")]
         own = next(flag for flag in models if line.flags[flag].reads != "draft")
         for flag in flags:
             found = [

@@ -27,7 +27,6 @@ PARAMETERS: dict[str, Parameter] = {
         help="the Vulkan device of every node, as 'vulkaninfo --summary' counts, from 0",
     ),
 }
-RESERVED = {"--gpu-index --gpu-segments": "the parameters backend and gpu_index"}
 # src/app.cpp: a build without DLLAMA_VULKAN holds this text, and one with it does not.
 _WITHOUT_VULKAN = "This build does not support GPU"
 # stdbuf(1) works by two environment variables. Without them a worker keeps up to 4 KiB of what it

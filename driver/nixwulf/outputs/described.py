@@ -1,0 +1,286 @@
+"""Tools that a table describes: their results are lines and rows, whatever stands around them.
+
+data/outputs has a file a tool. In a pattern <name> is a number that is called so; a group of any
+other text is written out, (?P<model>\\S+). What a name becomes is listed once a tool: a metric, a
+condition, or else something observed beside the metrics of its line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.metric import Metric
+from nixwulf.outputs import ANY, ONE, PAIR, Found, ParseError, Tool, as_printed, model_of
+from nixwulf.outputs.forms import NUMBER, cells, last_words, mean_and_deviation
+
+_FOLDER = DATA / "outputs"
+_NODES = {"": ANY, "one": ONE, "pair": PAIR}
+_PLACE = re.compile(r"(?<!\?P)<(\w+)>")
+_SUBJECT = ("model", "version", "note", "fabric")
+_NEVER = r"(?!)"
+_SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_LONGEST_LINE = 4096
+
+
+@dataclass
+class _Run:
+    """What the lines of one run gave so far, the first of which is line.
+
+    shared and observed: of all its metrics; section: of those that come after it. names: columns
+    of its table; called: of its metrics.
+    """
+
+    line: int = 0
+    subject: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
+    section: dict[str, Any] = field(default_factory=dict)
+    observed: dict[str, Any] = field(default_factory=dict)
+    metrics: list[Metric] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
+    names: list[str] = field(default_factory=list)
+    table: Mapping[str, Any] = field(default_factory=dict)
+    above: dict[str, str] = field(default_factory=dict)
+
+    def differing(self, subject: Mapping[str, str], shared: Mapping[str, Any]) -> set[str]:
+        """The keys that another line of the run has another value for."""
+        both = ((self.subject, subject), (self.shared, shared))
+        return {key for old, new in both for key in new if old.get(key, new[key]) != new[key]}
+
+    def finished(self) -> list[Metric]:
+        """Its metrics with what other lines have of all of them; equal ones are samples."""
+        alike: dict[str, Metric] = {}
+        samples: dict[str, list[float]] = {}
+        for index, one in enumerate(self.metrics):
+            conditions = {**self.shared, **one.conditions}
+            observed = {**self.observed, **one.observed}
+            key = json.dumps([one.name, conditions, observed, None if one.samples else index])
+            if key not in alike:
+                alike[key] = replace(one, conditions=conditions, observed=observed)
+            samples.setdefault(key, []).extend(one.samples)
+        return as_printed(replace(one, samples=tuple(samples[key])) for key, one in alike.items())
+
+
+class _Description:
+    """A file of data/outputs, with its patterns compiled."""
+
+    def __init__(self, path: Path) -> None:
+        known = read_toml(path)
+        self.document = known
+        self.name: str = known["name"]
+        self.metrics: Mapping[str, Any] = known["metrics"]
+        self.sections = set(known.get("sections", ()))
+        self.conditions = self.sections | set(known.get("conditions", ()))
+        shared, own = known.get("lines", ()), known.get("rows", ())
+        self.lines = [(_pattern(one), False) for one in shared]
+        self.lines += [(_pattern(one), True) for one in own]
+        self.begins = re.compile(known.get("begins", _NEVER))
+        self.settings: str = known.get("settings", "")
+        self.tables: Sequence[Mapping[str, Any]] = known.get("tables", ())
+
+    def recognises(self, text: str) -> bool:
+        """One of its marks, in a line that has a result or is the head of its results."""
+        if any(mark in text for mark in self.document.get("unless", ())):
+            return False
+        marks = [mark for mark in self.document["marks"] if mark in text]
+        lines = text.splitlines() if marks else []
+        lines = [line for line in lines if any(mark in line for mark in marks)]
+        known = [*(pattern for pattern, _ in self.lines), self.begins]
+        return any(
+            (self.settings and self.settings in line)
+            or self._head(line)[0]
+            or any(one.search(line[:_LONGEST_LINE]) for one in known)
+            for line in lines
+        )
+
+    def _head(self, line: str) -> tuple[list[str], Mapping[str, Any]]:
+        """The columns of a table that a line is the head of, and the table; else none."""
+        for table in self.tables:
+            if all(name in line for name in table["head"]) and len(line) < _LONGEST_LINE:
+                names = cells(line) or re.findall(_words(table["columns"]), line.lstrip("# "))
+                if set(table["head"]) <= set(names):
+                    return names, table
+        return [], {}
+
+    def read(self, text: str) -> list[Found]:
+        """A case a run; raises ParseError where there is none."""
+        runs = [_Run()]
+        for number, line in enumerate(text.splitlines(), 1):
+            self._line(number, line[:_LONGEST_LINE], runs)
+        kept = [run for run in runs if run.metrics]
+        tables = sum(bool(run.table) for run in kept)
+        found = [
+            self._found(run, {"table": number} if tables > 1 else {}, text)
+            for number, run in enumerate(kept, 1)
+        ]
+        if not found:
+            raise ParseError(
+                f"{self.name}: no result in {len(text.splitlines())} lines, expected one such as "
+                f"{self.document['example']!r}{last_words(text)}"
+            )
+        return found
+
+    def _line(self, number: int, line: str, runs: list[_Run]) -> None:
+        """What one line gives to the last of the runs, or to one that it begins."""
+        names, table = self._head(line)
+        begins = bool(self.begins.search(line))
+        if runs[-1].metrics and (begins or (names and runs[-1].table)):
+            runs.append(_Run(number, dict(runs[-1].subject)))
+        run = runs[-1]
+        run.line = run.line or (number if begins else 0)
+        if names:
+            run.names, run.table, run.line = names, table, run.line or number
+        elif self.settings and self.settings in line:
+            run.line = run.line or number
+            for name, value in _SETTING.findall(line):
+                (run.shared if name in self.conditions else run.observed)[name] = int(value)
+        elif row := _row(run.names, line):
+            for name in run.table.get("repeats", ()):
+                run.above[name] = row[name] = row.get(name) or run.above.get(name, "")
+            run.metrics += self._row(row, run.table, number)
+        for pattern, own in self.lines:
+            for match in pattern.finditer(line):
+                self._take(match, number, runs, own=own)
+
+    def _take(self, match: re.Match[str], line: int, runs: list[_Run], *, own: bool) -> None:
+        """What a pattern finds; a metric that a run has once begins the next one.
+
+        Args:
+            own: whether its conditions are of its own metrics alone.
+        """
+        values = {name: text for name, text in match.groupdict().items() if text is not None}
+        given = [name for name in values if name in self.metrics]
+        there = runs[-1].called
+        subject = {key: values[key] for key in _SUBJECT if values.get(key)}
+        for name in given:
+            subject |= {k: v for k, v in self.metrics[name].items() if k == "transport"}
+        conditions = {k: _value(v) for k, v in values.items() if k in self.conditions}
+        shared = {} if own else {k: v for k, v in conditions.items() if k not in self.sections}
+        differing = runs[-1].differing(subject, shared)
+        if there and (differing or (not own and there & {self._name(name) for name in given})):
+            runs.append(_Run(line, dict(runs[-1].subject)))
+        run = runs[-1]
+        run.line = run.line or line
+        run.subject |= subject
+        beside = {
+            key: _value(text)
+            for key, text in values.items()
+            if key not in self.metrics and key not in self.conditions and key not in _SUBJECT
+        }
+        run.section |= {key: one for key, one in conditions.items() if key in self.sections}
+        run.shared |= shared
+        for key in differing & run.shared.keys() if not there else ():
+            # Two lines state it differently, and nothing shows of what each is.
+            del run.shared[key]
+        run.observed |= {} if given or own else beside
+        run.called |= {self._name(name) for name in given}
+        for name in given:
+            # A server logs its speed also while it does nothing.
+            if not (self.document.get("zeros") and float(values[name]) == 0):
+                of_it = {**run.section, **(conditions if own else {})}
+                run.metrics.append(self._metric(name, values[name], of_it, beside))
+
+    def _name(self, value: str) -> str:
+        return str(self.metrics[value].get("name", value))
+
+    def _metric(
+        self, value: str, text: str, conditions: Mapping[str, Any], observed: Mapping[str, Any]
+    ) -> Metric:
+        """A number, or a mean with its deviation, in the unit of records; raises ParseError."""
+        known = self.metrics[value]
+        numbers = mean_and_deviation(text.rstrip("% "))
+        if numbers is None:
+            raise ParseError(f"{value} is {text[:40]!r}, expected a number.")
+        times = known.get("times", 1)
+        mean, deviation = _times(numbers[0], times), numbers[1]
+        return Metric(
+            self._name(value),
+            known["unit"],
+            (mean,) if deviation is None else (),
+            conditions=conditions,
+            observed=observed,
+            value=mean,
+            stddev=None if deviation is None else _times(deviation, times),
+        )
+
+    def _row(self, row: Mapping[str, str], table: Mapping[str, Any], line: int) -> Iterator[Metric]:
+        """The metrics of a row, by the names of its columns; raises ParseError."""
+        columns = table["columns"]
+        called = {columns[name]: cell for name, cell in row.items() if name in columns and cell}
+        conditions = {k: _value(v) for k, v in called.items() if k in self.conditions}
+        beside = {
+            key: _value(cell)
+            for key, cell in called.items()
+            if key not in self.metrics and key not in self.conditions
+        }
+        for value, text in called.items():
+            if value in self.metrics and conditions.get(self.metrics[value].get("of")) != 0:
+                try:
+                    yield self._metric(value, text, conditions, beside)
+                except ParseError as error:
+                    problem = error.format_message()
+                    raise ParseError(f"{self.name}, line {line}: {problem}") from None
+
+    def _found(self, run: _Run, parameters: Mapping[str, Any], text: str) -> Found:
+        known, subject = self.document, run.subject
+        version = subject.get("version", "")
+        note = subject.get("note") or (f"{self.name} {version}" if version else "")
+        ends = known.get("ends", "")
+        return Found(
+            known.get("benchmark", self.name),
+            run.finished(),
+            machines=known.get("machines", False),
+            nodes=_NODES[known.get("nodes", "")],
+            parameters=parameters,
+            engine={"name": known["engine"], "version": version} if "engine" in known else {},
+            model=model_of(subject.get("model", "")),
+            transport=subject.get("transport"),
+            fabric=subject.get("fabric"),
+            note="" if version and "engine" in known else note,
+            warnings=() if ends in text else (f"It ends before its line {ends!r}.",),
+            line=run.line,
+        )
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(_PLACE.sub(rf"(?P<\1>{NUMBER})", text))
+
+
+def _words(columns: Mapping[str, str]) -> str:
+    """The columns of a head that blanks divide: known names have blanks in them."""
+    known = sorted(columns, key=len, reverse=True)
+    return "|".join((*map(re.escape, known), r"\S+"))
+
+
+def _row(names: Sequence[str], line: str) -> dict[str, str]:
+    """The cells of a line of a table by its columns; empty where it is no row of it."""
+    found = (cells(line) or line.split()) if names else []
+    if not found or len(found) != len(names) or not any(cell[:1].isdigit() for cell in found):
+        return {}
+    return dict(zip(names, found, strict=True))
+
+
+def _value(text: str) -> int | float | str:
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if re.fullmatch(NUMBER, text) else text
+
+
+def _times(number: float, factor: float) -> float:
+    """A product without what binary fractions add in its last places."""
+    return float(f"{number * factor:.12g}")
+
+
+def _tool(path: Path) -> Tool:
+    known = _Description(path)
+    what = known.document["what"]
+    return Tool(known.name, known.recognises, known.read, reads_all=True, what=what)
+
+
+TOOL = tuple(_tool(path) for path in sorted(_FOLDER.glob("*.toml")))

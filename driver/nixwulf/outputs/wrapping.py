@@ -1,0 +1,80 @@
+"""What stands around and inside an output where people post it; lines keep their numbers.
+
+Quotes, fences, HTML, chat lines, colours, mpirun's prefixes, and numbers of other locales.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+
+# Of mpirun, and of Open MPI 5, which names the job; in front of them a guide's indentation.
+_MPIRUN = r"[ \t]*(?:# )?(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?"
+# Before the first pipe of a table: '[10:32] bob: |', '<bob> |', 'bob — 10:32 |'.
+_SPEAKER = r"[^|\n]{1,60}[\])>:—-] ?(?=\|(?:[^|\n]*\|){2})"
+_BEFORE = re.compile(rf"^(?:{_MPIRUN}|(?:[ \t]*> ?)+|{_SPEAKER})", re.MULTILINE)
+_FENCE = re.compile(
+    r"^[ \t]*(?:```|~~~)[^\n]*$|^`(?=[^`\n]+`[ \t]*$)|(?<=[^`\n])`(?=[ \t]*$)", re.MULTILINE
+)
+_COLOURS = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\][^\x07\n]*\x07")
+_OF_HTML = re.compile(r"<(?:pre|code|td|th|tr|br|p|div|span|table)\b[^>\n]{0,400}>", re.IGNORECASE)
+_ROW = re.compile(r"<tr\b(?:(?!</?tr\b).)*+</tr>", re.IGNORECASE | re.DOTALL)
+_CELL = re.compile(r"<t[dh]\b[^>]{0,400}>", re.IGNORECASE)
+_BREAK = re.compile(
+    r"<br ?/?>(?!\n)|(?<!\n)</?(?:p|div|pre|tr|table)\b[^>\n]{0,400}>(?!\n)", re.IGNORECASE
+)
+_TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNORECASE)
+_BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
+_DEVIATION = re.compile(r"Â±|(?<=\d) ?(?:\+/-|\+-|\ufffd+|&plusmn;) ?(?=\d)")
+# Numbers that stand alone, so that no address, version, list or row of CSV is one.
+_ALONE = r"(?<![^\s|(\[=~±]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
+_COMMA_DECIMALS = re.compile(
+    _ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+,\d+|\d+,(?:\d{1,2}|\d{4,}))"), re.MULTILINE
+)
+_POINT_DECIMALS = re.compile(_ALONE.format(r"\d+\.(?:\d{1,2}|\d{4,})"), re.MULTILINE)
+_ANY_POINT = re.compile(_ALONE.format(r"\d[\d,]*\.\d+"), re.MULTILINE)
+_EUROPEAN = re.compile(_ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?"), re.MULTILINE)
+_THOUSANDS = _ALONE.format(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_GROUPED = re.compile(_THOUSANDS, re.MULTILINE)
+_GROUPED_COUNT = re.compile(
+    _THOUSANDS + r"(?! ?(?:t/s|tok|ms\b|s\b|[GM]i?B\b|[GM]b))", re.MULTILINE
+)
+
+# What a text has to hold for a step to be worth its time.
+_STEPS = (
+    (("\x1b",), _COLOURS, ""),
+    (("|", ">"), _BEFORE, ""),
+    (("`", "~~~"), _FENCE, ""),
+    (("Â", "+/-", "+-", "\ufffd", "&plusmn;"), _DEVIATION, "±"),
+)
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file, with LF alone at the ends of lines; raises UnicodeDecodeError."""
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # of PowerShell's >
+    text = content.decode("utf-16" if wide else "utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def plain(text: str) -> str:
+    """An output alone, of a text with what people post around it."""
+    text = text.translate(_BLANKS) if not text.isascii() else text
+    if "<" in text and _OF_HTML.search(text):
+        text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
+        text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
+    for marks, pattern, instead in _STEPS:
+        if any(mark in text for mark in marks):
+            text = pattern.sub(instead, text)
+    return _pointed(text) if "," in text else text
+
+
+def _pointed(text: str) -> str:
+    """Numbers with a point before their decimals and nothing between thousands.
+
+    Where no other number shows which of the two a comma is, a speed of 261,786 stays as it is.
+    """
+    if _COMMA_DECIMALS.search(text) and not _POINT_DECIMALS.search(text):
+        return _EUROPEAN.sub(lambda one: one[0].replace(".", "").replace(",", "."), text)
+    grouped = _GROUPED if _ANY_POINT.search(text) else _GROUPED_COUNT
+    return grouped.sub(lambda one: one[0].replace(",", ""), text)

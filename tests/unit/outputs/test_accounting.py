@@ -1,0 +1,73 @@
+"""One rule: another number, another answer, or it is named as left out."""
+
+import re
+
+import pytest
+
+from nixwulf.outputs import ParseError, all_tools
+from nixwulf.outputs.accounting import account
+from nixwulf.outputs.wrapping import plain
+from nixwulf.results.importing import _answer
+from tool_outputs import DESCRIBED, NCCL, PERFTEST, SGLANG, fixture
+
+# no output: names of tools, each with a small fixture; what is asked is asked of each number of it
+SMALL = {
+    "hpl": fixture("hpl/two-problems.txt"),
+    "iperf3": fixture("iperf3/client.txt"),
+    "llama-bench": fixture("llama-bench/two-servers.md"),
+    "llama-batched-bench": fixture("llama-cpp-tools/batched-bench.txt"),
+    "mlx_lm.benchmark": fixture("mlx/mlx.single.llama.txt"),
+    "nccl-tests": NCCL,
+    "perftest": PERFTEST,
+    "ping": fixture("ping/replies.txt"),
+    "sglang-bench": SGLANG,
+    "vllm-bench": fixture("posted/vllm-median-without-p95.txt"),
+    "fio": fixture("machine-tools/fio.txt"),
+    "sysbench": fixture("machine-tools/sysbench-memory.txt"),
+    "mbw": fixture("machine-tools/mbw.txt"),
+    **{name: one["text"] for name, one in DESCRIBED.items()},
+}
+NUMBER = re.compile(r"(?<![\w.:/@+#-])\d+(?:\.\d+)?(?= |\t|$|\)|%|,)")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_another_number_is_another_record_or_is_named(name):
+    tool, text = all_tools()[name], plain(SMALL[name])
+
+    def read(changed):
+        return _answer(tool, changed)
+
+    whole, found = read(text), account(read, text)
+    assert found.whole
+    named = {(line, number) for line, _, number in found.left_out}
+    used = {line for line, *_ in found.used}
+    for place in NUMBER.finditer(text):
+        line = text.count("\n", 0, place.start()) + 1
+        if not min(used) <= line <= max(used):
+            continue
+        other = str(float(place[0]) * 3 + 1) if "." in place[0] else str(int(place[0]) * 3 + 1)
+        try:
+            same = read(text[: place.start()] + other + text[place.end() :]) == whole
+        except ParseError:
+            continue
+        assert not same or (line, place[0]) in named, (line, place[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("vllm-bench", "Median ITL (ms)"),
+        ("sglang-bench", "Concurrency:"),
+        ("sysbench", "total number of events"),
+    ],
+)
+def test_a_label_that_is_not_known_is_a_sentence(name, label):
+    text = SMALL[name].replace(label, label.replace(label.split()[0], "Unheard of"))
+    found = account(lambda one: _answer(all_tools()[name], one), plain(text))
+    assert any("Unheard of" in words for _, words, _ in found.left_out), found.left_out
+
+
+def test_it_says_where_a_text_is_too_long_to_look_at_each_number():
+    text = "\n".join(["eval rate: 5.00 tokens/s"] * 9000)
+    found = account(lambda one: {"n": str(len(one))}, text)
+    assert not found.whole

@@ -1,0 +1,76 @@
+"""An output as people post it comes in as it was printed, or not at all."""
+
+import pytest
+
+from nixwulf.outputs.wrapping import decoded, plain
+from nixwulf.results.importing import UserMetadata
+from tool_outputs import fixture, records_of
+
+ONE = UserMetadata(("generic-x86_64",), nodes=1)
+TABLE = fixture("llama-bench/two-depths.md")
+
+
+def quoted(text):
+    return "".join(f"> {line}\n" for line in text.splitlines())
+
+
+def html(text):
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    cells = ("".join(f"<td>{cell.strip()}</td>" for cell in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>".replace("±", "&plusmn;")
+
+
+def without(text, name):
+    head, *_ = text.splitlines()
+    at = [cell.strip() for cell in head.split("|")].index(name)
+    rows = ([c for n, c in enumerate(line.split("|")) if n != at] for line in text.splitlines())
+    return "".join("|".join(row) + "\n" for row in rows)
+
+
+def values(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return [m["value"] for one in records_of(path, ONE) for m in one["metrics"]]
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        quoted,
+        html,
+        lambda text: f"Look:\n\n```\n{text}```\n",
+        lambda text: text.replace("\n", "\r"),
+        lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+        lambda text: "".join(f"[10:32] bob: {line}\n" for line in text.splitlines()),
+        lambda text: "".join(f"{line.rstrip('| ')}\n" for line in text.splitlines()),
+        lambda text: "".join(f"{line.strip('| ')}\n" for line in text.splitlines()),
+        lambda text: text.replace("±", "+/-"),
+        lambda text: text.replace("±", "Â±"),
+        lambda text: text.replace(".", ","),
+        lambda text: text.replace("| llama", "\x1b[32m| llama"),
+        lambda text: without(text, "backend"),
+        lambda text: without(without(text, "size"), "params"),
+    ],
+)
+def test_a_table_in_other_clothes_has_the_same_numbers(tmp_path, around):
+    path = tmp_path / "output.txt"
+    assert values(path, around(TABLE)) == values(path, TABLE) != []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("9.626,13 ms, 229.711 tokens", "9626.13 ms, 229711 tokens"),
+        ("12,5 t/s", "12.5 t/s"),
+        ("12,345.67 t/s", "12345.67 t/s"),
+        ("1,234 tokens at 5.5 t/s", "1234 tokens at 5.5 t/s"),
+        ("261,786 tokens-per-sec", "261,786 tokens-per-sec"),
+        ("a,1,2,3", "a,1,2,3"),
+        ("at 10.0.0.2:50052, v1.2,", "at 10.0.0.2:50052, v1.2,"),
+    ],
+)
+def test_numbers_of_other_locales_have_a_point_and_ambiguous_ones_stay(text, found):
+    assert plain(text) == found
+
+
+def test_ends_of_lines_are_of_one_kind():
+    assert decoded(b"\xef\xbb\xbfa\rb\r\nc\n") == "a\nb\nc\n"

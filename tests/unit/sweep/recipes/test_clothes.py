@@ -1,0 +1,191 @@
+"""Recipes in the clothes people wear: the same case, and what is left out by name."""
+
+import pytest
+
+VLLM = "vllm serve org/model -tp 2 --max-model-len 8192"
+LLAMA = "llama-server -m /m/a.gguf -ub 1024 --rpc 10.0.0.2:50052"
+
+
+def case(imported, text, name="recipe.txt"):
+    document, named = imported(text, name)
+    return document["matrix"], named
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "docker run --rm --gpus all -e HF_TOKEN -v /m:/m image:latest {}",
+        "docker exec -it vllm {}",
+        "podman exec box {}",
+        "toolbox run -c llama {}",
+        "distrobox enter box -- {}",
+        "sudo -E {}",
+        "uv run --with vllm {}",
+        "nohup {} > log.txt 2>&1 &",
+        "env A=1 {}",
+        "time {}",
+        "numactl --cpunodebind=0 {}",
+        "srun -N2 {}",
+        "cd /srv && {}",
+        "source /venv/bin/activate\n{}",
+        "user@host:~/models$ {}",
+        "root@spark:/# {}",
+        "(venv) me@box:~$ {}",
+        "{} | tee log",
+        "Then run it, that's all:\n\n```\n{}\n```\nIt's fast.",
+        "ssh node1 {}",
+        "bash -c '{}'",
+        "# a comment\n{}",
+    ],
+)
+@pytest.mark.parametrize("command", [VLLM, LLAMA])
+def test_what_stands_around_a_command_changes_no_case(imported, around, command):
+    plain, _ = case(imported, command)
+    block, _ = case(imported, around.format(command))
+    block["parameters"].pop("environment", None)
+    assert block == plain
+    assert block["nodes"] == [2]
+
+
+def test_variables_of_a_container_are_those_of_its_engine(imported):
+    text = (
+        "docker run -e VLLM_USE_V1=1 --env FOO=bar vllm/vllm-openai:v0.11 --model org/model -tp 2"
+    )
+    block, named = case(imported, text)
+    assert block["engine"] == ["vllm"]
+    assert block["parameters"]["environment"] == [{"VLLM_USE_V1": "1", "FOO": "bar"}]
+    assert any(one.startswith("docker run") for one in named)
+
+
+def test_values_that_the_text_itself_sets_stand_for_their_names(imported):
+    text = "MODEL=/m/a.gguf\nexport UB=1024\nllama-server -m $MODEL -ub ${UB} -t ${T:-8}\n"
+    block, _ = case(imported, text)
+    assert (block["parameters"]["n_ubatch"], block["parameters"]["threads"]) == ([1024], [8])
+
+
+def test_context_slots_shares_and_peers_have_their_key(imported):
+    text = "llama-server -m /a.gguf --rpc 10.0.0.2:1,127.0.0.1:1 -c 100000 -np 2 -ts 1,1"
+    block, named = case(imported, text)
+    found = block["parameters"]
+    assert block["nodes"] == [2]
+    assert (found["concurrency"], found["split"]) == ([2], ["even"])
+    assert found["depth"] == [50000 - 128 - 64]
+    assert any("read as 2 nodes" in one for one in named)
+
+
+def test_a_ray_cluster_of_two_commands_is_one_case(imported):
+    text = f"ray start --head --port=6379\nray start --address=10.0.0.1:6379\n{VLLM}\n"
+    block, named = case(imported, text)
+    assert block["nodes"] == [2]
+    assert sum(one.startswith("ray start") for one in named) == 2
+
+
+@pytest.mark.parametrize("flags", ["--nnodes 2 --node-rank {}", "--nnodes=2 --node-rank={}"])
+def test_the_ranks_of_two_nodes_are_one_case(imported, flags):
+    command = "python3 -m sglang.launch_server --model-path org/model --tp 2 " + flags
+    block, named = case(imported, f"{command.format(0)}\n\n{command.format(1)}\n")
+    assert (block["engine"], block["nodes"]) == (["sglang"], [2])
+    assert any("the driver starts the other nodes" in one for one in named)
+
+
+# no output: a compose file of two ranks
+COMPOSE = """\
+services:
+  head:
+    image: lmsysorg/sglang:latest
+    command: python3 -m sglang.launch_server --model-path org/model --tp 2 --nnodes 2 --node-rank 0
+    environment: {A: "1"}
+  worker:
+    image: lmsysorg/sglang:latest
+    command: python3 -m sglang.launch_server --model-path org/model --tp 2 --nnodes 2 --node-rank 1
+  web:
+    image: open-webui
+"""
+
+
+def test_services_of_two_ranks_are_one_case_and_others_are_named(imported):
+    document, named = imported(COMPOSE, "docker-compose.yml")
+    assert "include" not in document
+    assert document["matrix"]["nodes"] == [2]
+    assert document["matrix"]["parameters"]["environment"] == [{"A": "1"}]
+    assert any(one.startswith("services web") for one in named)
+
+
+def test_a_service_that_is_an_image_with_flags_starts_its_engine(imported):
+    text = (
+        "services:\n  llm:\n    image: vllm/vllm-openai:v0.11\n    command: [--model, org/model]\n"
+    )
+    block, _ = case(imported, text, "compose.yaml")
+    assert block["engine"] == ["vllm"]
+
+
+def test_a_unit_of_systemd_is_its_command_with_its_environment(imported):
+    text = f"""\
+[Unit]
+Description=model
+[Service]
+Environment="A=1" B=2
+ExecStart=/usr/bin/{LLAMA} \\
+  --host 0.0.0.0
+Restart=always
+"""
+    block, named = case(imported, text, "llama.service")
+    assert block["parameters"]["environment"] == [{"A": "1", "B": "2"}]
+    assert "Restart=always: it is of systemd" in named
+
+
+def test_models_of_llama_swap_are_cases(imported):
+    text = """\
+macros:
+  srv: llama-server --port ${PORT}
+models:
+  small:
+    cmd: |
+      ${srv}
+      -m /m/a.gguf -ub 512
+    ttl: 300
+  large:
+    cmd: llama-server -m /m/b.gguf --port ${PORT}
+"""
+    document, named = imported(text, "config.yaml")
+    blocks = [document["matrix"], *document["include"]]
+    assert [block["model"] for block in blocks] == [["a"], ["b"]]
+    assert any(one.startswith("ttl: ") for one in named)
+
+
+def test_a_model_of_litellm_is_an_endpoint(imported):
+    text = """\
+model_list:
+  - model_name: qwen
+    litellm_params: {model: openai/qwen3, api_base: "http://10.0.0.5:8000/v1", api_key: none}
+"""
+    block, named = case(imported, text, "litellm.yaml")
+    assert block["engine"] == ["endpoint"]
+    assert block["parameters"]["url"] == ["http://10.0.0.5:8000/v1"]
+    assert any(one.startswith("api_key") for one in named)
+
+
+def test_a_launcher_of_mlx_keeps_its_transport_and_environment(imported):
+    text = (
+        "mlx.launch --verbose --backend jaccl --hosts a,b,c,d --env MLX_METAL_FAST_SYNCH=1 -- "
+        "/opt/server.py --model org/model-4bit"
+    )
+    block, _ = case(imported, text)
+    assert (block["engine"], block["nodes"], block["transport"]) == (["mlx"], [4], ["rdma"])
+    assert block["parameters"]["environment"] == [{"MLX_METAL_FAST_SYNCH": "1"}]
+
+
+def test_dllama_has_a_node_for_each_worker_and_its_root(imported):
+    text = (
+        "./dllama inference --model /m/a.m --tokenizer /m/a.t --buffer-float-type q80 --steps 64 "
+        "--nthreads 4 --workers 10.0.0.2:9998 10.0.0.3:9998 10.0.0.4:9998 --prompt 'Hi'"
+    )
+    document, _ = imported(text)
+    block = document["matrix"]
+    assert (block["engine"], block["nodes"]) == (["distributed-llama"], [4])
+    assert document["models"] == {"a.m": {"path": "/m/a.m", "tokenizer": "/m/a.t"}}
+
+
+@pytest.mark.parametrize("program", ["trtllm-serve org/model", "./ds4 -m a.gguf", "ollama run x"])
+def test_a_program_that_is_no_engine_is_named(refused, program):
+    assert f"the command begins with {program.split()[0]!r}"[:30] in refused(program)
