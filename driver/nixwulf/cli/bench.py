@@ -110,8 +110,7 @@ def _report(
 ) -> int:
     """Report on what was measured; gives the exit code.
 
-    Raises:
-        NixwulfError: the report cannot be written.
+    Raises NixwulfError: the report cannot be written.
     """
     from nixwulf.report import print_summary, summary_of, write
 

@@ -81,8 +81,7 @@ def run(
 def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
     """The folder of a run, for this driver alone while the block lasts.
 
-    Raises:
-        InputError: the folder of a run that begins is not new, or another driver has it.
+    Raises InputError: the folder of a run that begins is not new, or another driver has it.
     """
     from nixwulf.results.folder_lock import only_driver
     from nixwulf.sweep.consent import remember

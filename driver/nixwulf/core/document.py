@@ -151,9 +151,8 @@ def say(
 ) -> None:
     """Print a paragraph: a terminal breaks it between words, in a pipe or a file it is a line.
 
-    Args:
-        text: without control characters, unless it is a Text.
-        whole: also one line on a terminal, such as one with a link, or to copy.
+    text: without control characters, unless it is a Text. whole: also one line on a terminal, such
+    as one with a link, or to copy.
     """
     line = text if isinstance(text, Text) else Text(clean(text), style=style)
     if console.is_terminal and not whole:

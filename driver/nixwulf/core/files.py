@@ -77,10 +77,8 @@ def runtime_dir() -> Path | None:
 def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") -> Path:
     """The file of a path, or of a name in a folder here or in what came with the driver.
 
-    Args:
-        name_or_path: a path, or one below the folder without its suffix, such as 'smoke' or
-            'lab/demo'.
-        writer: the command that writes such a file, up to the file's path.
+    name_or_path: a path, or one below the folder without its suffix, such as 'smoke' or 'lab/demo'.
+    writer: the command that writes such a file, up to the file's path.
 
     Raises InputError: there is none, with the names there are and that command.
     """

@@ -111,9 +111,8 @@ def client(
     TLS is loaded for https alone, as its variables may name files that are not there; raises
     NixwulfError where it cannot be.
 
-    Args:
-        unix: a socket that leads to base_url.
-        proxies: whether by those of the environment; what is measured is reached by none.
+    unix: a socket that leads to base_url. proxies: whether by those of the environment; what is
+    measured is reached by none.
     """
     import httpx
 

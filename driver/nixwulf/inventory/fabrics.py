@@ -44,8 +44,7 @@ Ends = Mapping[str, Mapping[str, Attachment]]
 def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str | None:
     """What is wrong with the cables of a fabric, or None.
 
-    Args:
-        ends: each node's ends, by the node at the other end; each address is in `subnet`.
+    ends: each node's ends, by the node at the other end; each address is in `subnet`.
     """
     if prefix <= subnet.prefixlen:
         return f"link_prefix is {prefix}, and the subnet {subnet} has no room for one of those"

@@ -79,9 +79,8 @@ def platforms_of(product: str) -> list[str]:
 def platforms_like(system: str, vendor: str, target: str | None) -> list[str]:
     """The platforms that a machine may be whose product is not known, by its GPU.
 
-    Args:
-        system: what Nix calls it, such as 'x86_64-linux'.
-        target: the GPU as LLVM names it, None where it is not known.
+    system: what Nix calls it, such as 'x86_64-linux'. target: the GPU as LLVM names it, None where
+    it is not known.
     """
     found = []
     for name, facts in _all().items():

@@ -126,9 +126,8 @@ def place(
 ) -> PlacedModel:
     """Bring a model to nodes unless one of the same name and size is there.
 
-    Args:
-        make: gives the file or folder of random weights, as the engine reads them.
-        copy: copies a file to a path of a node; after it no node is asked anything.
+    make: gives the file or folder of random weights, as the engine reads them. copy: copies a file
+    to a path of a node; after it no node is asked anything.
 
     Raises NixwulfError: a node did not answer, or a file could not be made or copied.
     """

@@ -112,9 +112,8 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
     The longest alias in the name counts, and no letter or digit may follow it: GLM-4.6V is another
     model than GLM-4.6. What is left of the name and is not known is named in the assumptions.
 
-    Raises:
-        InputError: a name that is not known, with the facts that are needed and where they go, or
-            that has a word or a size of another model, as MiniMax-M2-REAP has.
+    Raises InputError: a name that is not known, with the facts that are needed and where they go,
+    or that has a word or a size of another model, as MiniMax-M2-REAP has.
     """
     found = [
         (len(alias), model, seen)
@@ -205,9 +204,8 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
     bits more than the mean, up to Q8_0 (llama_tensor_get_type of llama.cpp; Unsloth's mixes more
     so).
 
-    Args:
-        name: of the quantization, such as 'Q4_K_M'.
-        size_gib: of all of its files, 0 where it is not known.
+    name: of the quantization, such as 'Q4_K_M'. size_gib: of all of its files, 0 where it is not
+    known.
 
     Raises InputError: a name that is not known, without a size.
     """

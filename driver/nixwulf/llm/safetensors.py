@@ -48,8 +48,7 @@ _WINDOWED = {"sliding_attention", "chunked_attention"}
 def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstBytes) -> Header:
     """The header of a model by the files of a folder and its config.json.
 
-    Raises:
-        Exception: one of NOT_OF_A_MODEL, also for no files at all.
+    Raises Exception: one of NOT_OF_A_MODEL, also for no files at all.
     """
     packed = config.get("quantization_config") or config.get("quantization") or {}
     tensors: dict[str, TensorSize] = {}

@@ -51,9 +51,8 @@ class Toolbox:
     ) -> list[str]:
         """podman's command line for a program in a container.
 
-        Args:
-            environment: names of variables that it gets as podman has them: an argv is public.
-            folder: of the run, for sockets and results, which the driver reads.
+        environment: names of variables that it gets as podman has them: an argv is public. folder:
+        of the run, for sockets and results, which the driver reads.
         """
         options = [
             *("--rm", "--init", f"--name={name}", "--entrypoint=", "--log-driver=none"),
@@ -90,9 +89,8 @@ def lock_beside(cluster: str) -> Path:
 def image_of(name: str, source: str, cluster: str) -> dict[str, Any]:
     """The `image`, `tag` and `digest` of a toolbox; a digest is None where none is known yet.
 
-    Args:
-        name: of the lock file that is shipped, or IMAGE:TAG.
-        cluster: the cluster file; what is held beside it goes before what is shipped.
+    name: of the lock file that is shipped, or IMAGE:TAG. cluster: the cluster file; what is held
+    beside it goes before what is shipped.
 
     Raises InputError: it is neither, or what is held was edited.
     """

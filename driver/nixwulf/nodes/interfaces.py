@@ -332,9 +332,8 @@ def parse_interfaces(
 ) -> tuple[Interface, ...]:
     """The interfaces of a Linux machine, without the loopback; what is not understood is left out.
 
-    Args:
-        files: lines of FILES and HARDWARE_FILES, by path.
-        folders: where the links /sys/class/net/* lead, and /sys/class/infiniband/*/device/net/*.
+    files: lines of FILES and HARDWARE_FILES, by path. folders: where the links /sys/class/net/*
+    lead, and /sys/class/infiniband/*/device/net/*.
     """
     folders = list(folders)
     try:

@@ -107,9 +107,8 @@ def stream_bytes(speed_gbps: float) -> int:
 def bandwidth(source: Connection, target: Connection, fabric: Fabric, folder: Path) -> Bandwidth:
     """What one TCP stream carries between two nodes.
 
-    Args:
-        fabric: both are on it; its speed sets how much is sent.
-        folder: where the output of iperf3's server goes.
+    fabric: both are on it; its speed sets how much is sent. folder: where the output of iperf3's
+    server goes.
 
     Raises NixwulfError: with iperf3's own words.
     """

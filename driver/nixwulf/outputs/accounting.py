@@ -53,9 +53,8 @@ class Account:
 def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool = False) -> Account:
     """What a reader made of the numbers of a text.
 
-    Args:
-        read: of a text its answer, in parts by what they are called; raises ParseError.
-        explain: whether to find out which part each number gave.
+    read: of a text its answer, in parts by what they are called; raises ParseError. explain:
+    whether to find out which part each number gave.
     """
     cut = text if len(text) <= _MOST_TEXT else text[: text.rfind("\n", 0, _MOST_TEXT) + 1]
     try:

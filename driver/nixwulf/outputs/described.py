@@ -151,8 +151,7 @@ class _Description:
     def _take(self, match: re.Match[str], line: int, runs: list[_Run], *, own: bool) -> None:
         """What a pattern finds; a metric that a run has once begins the next one.
 
-        Args:
-            own: whether its conditions are of its own metrics alone.
+        own: whether its conditions are of its own metrics alone.
         """
         values = {name: text for name, text in match.groupdict().items() if text is not None}
         given = [name for name in values if name in self.metrics]

@@ -175,9 +175,7 @@ def metrics(
     On several nodes also sync_share, % of a token's time in which the root exchanged values; sent
     and received, KiB of the root a generated token.
 
-    Args:
-        windows: when each predicted, seconds.
-        state: warm, cold, or None where it is not known.
+    windows: when each predicted, seconds. state: warm, cold, or None where it is not known.
     """
     first = results[0]
     conditions = {"n_prompt": first.evaluation.tokens, "n_gen": first.prediction.tokens}

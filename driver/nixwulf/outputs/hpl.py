@@ -112,9 +112,8 @@ def metrics(
 ) -> list[Metric]:
     """Gflop/s and seconds; a problem that was solved several times has as many samples.
 
-    Args:
-        program: xhpl or hpcc, None where it is not known.
-        state: warm, cold, or None where it is not known.
+    program: xhpl or hpcc, None where it is not known. state: warm, cold, or None where it is not
+    known.
     """
     alike: dict[Problem, list[Solution]] = {}
     for one in solved:

@@ -146,9 +146,8 @@ def metric(
 ) -> Metric:
     """The typical time, us, with the worst of the tails, or the mean rate, Gbit/s; a sample a row.
 
-    Args:
-        rows: of one size, all latencies or all bandwidths; at least one.
-        state: warm, cold, or None where it is not known.
+    rows: of one size, all latencies or all bandwidths; at least one. state: warm, cold, or None
+    where it is not known.
     """
     times = [row for row in rows if isinstance(row, LatencyRow)]
     if times:

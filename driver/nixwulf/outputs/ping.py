@@ -79,9 +79,8 @@ TOOL = Tool(
 def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = None) -> Metric:
     """Round trips as a distribution.
 
-    Args:
-        conditions: bytes of a packet with its ICMP header, and who answered.
-        state: warm, cold, or None where it is not known.
+    conditions: bytes of a packet with its ICMP header, and who answered. state: warm, cold, or None
+    where it is not known.
     """
     lost = {"lost": replies.lost}
     return Metric(

@@ -185,9 +185,8 @@ def metrics(
     time, not the mean of speeds: an answer that a busy client read in one go has next to no time
     between its tokens, and one such answer outweighs all others.
 
-    Args:
-        passes: at least one, each with a completed request.
-        state: warm, cold, or None where it is not known.
+    passes: at least one, each with a completed request. state: warm, cold, or None where it is not
+    known.
     """
     samples: dict[str, tuple[float, ...]] = {}
     if all(len(one.ttfts_ms) == one.completed for one in passes):
@@ -236,11 +235,9 @@ def metrics(
 def parse_serve(text: str, *, cut: bool = False) -> ServeResult:
     """The result of `vllm bench serve`, its JSON file or its output.
 
-    Args:
-        cut: whether a paste may lack lines of it.
+    cut: whether a paste may lack lines of it.
 
-    Raises:
-        ParseError: it is no whole result, or has no number where one is.
+    Raises ParseError: it is no whole result, or has no number where one is.
     """
     values = json_object(_SERVE, text) if text.lstrip().startswith("{") else _printed(text)
     missing = tuple(label for key, label in _PRINTED.items() if cut and key not in values)

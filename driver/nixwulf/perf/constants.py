@@ -235,9 +235,8 @@ def choose(
 ) -> Constants:
     """The constants of an engine on a kind of device.
 
-    Args:
-        kind: vendor of the GPU, or 'cpu'.
-        known: constants by engine and kind; None: those that are shipped.
+    kind: vendor of the GPU, or 'cpu'. known: constants by engine and kind; None: those that are
+    shipped.
 
     Raises InputError: there are none for the engine, or none for it on such a device.
     """

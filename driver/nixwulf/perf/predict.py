@@ -120,9 +120,7 @@ def doubt(
     Each part goes to the end of its own interval, and what it adds or saves is summed in squares: a
     small part whose constant is hardly known can make a time much longer, and never much shorter.
 
-    Args:
-        parts: the predicted time by part, s.
-        metric: decode, prompt or serve.
+    parts: the predicted time by part, s. metric: decode, prompt or serve.
     """
     whole = sum(parts.values())
     deviations = list(known.deviations)

@@ -76,9 +76,8 @@ def same(
 
     A condition has one name here, whichever tool named it, and replaces a parameter of its name.
 
-    Args:
-        without: names of columns, parameters and conditions that may differ.
-        conditions: those of parameters and conditions that alone have to be equal; None: all.
+    without: names of columns, parameters and conditions that may differ. conditions: those of
+    parameters and conditions that alone have to be equal; None: all.
     """
     columns = tuple(str(row.get(name, "")) for name in COLUMNS if name not in without)
     documents = (_group(row[group]) if row.get(group) else {} for group in GROUPS)

@@ -157,8 +157,7 @@ class Reading:
     def sentences(self, *, explain: bool = False) -> Iterator[str]:
         """What it is taken for, with what is left out; and which line gave which metric.
 
-        Args:
-            explain: whether to say the latter, and all that is left out.
+        explain: whether to say the latter, and all that is left out.
         """
         accounts = [
             account(partial(_answer, tool), self.text, explain=explain) for tool in self.tools
@@ -191,8 +190,7 @@ class Reading:
 def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> Reading:
     """What a file has: a sealed record for each case of each run in it.
 
-    Args:
-        tool: the tool's name; None: the content shows it, also where it has outputs of several.
+    tool: the tool's name; None: the content shows it, also where it has outputs of several.
 
     Raises InputError: with the file's name, for what cannot be read.
     """

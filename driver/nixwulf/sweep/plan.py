@@ -328,9 +328,8 @@ def plan_to_resume(
 ) -> Plan:
     """The plan of a run's folder, which somebody else may have written.
 
-    Args:
-        named: the plan that the command line gives, of the user's own files; None: it gives none.
-        allow_commands: whether the plan may run commands on this machine that no such file has.
+    named: the plan that the command line gives, of the user's own files; None: it gives none.
+    allow_commands: whether the plan may run commands on this machine that no such file has.
 
     Raises InputError: it is another one than the command line names, or has commands of its own.
     """

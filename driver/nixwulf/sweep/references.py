@@ -335,8 +335,7 @@ def judge(
 ) -> Judged:
     """Hold the text after a prompt against a reference's, whose floor sets a limit of None.
 
-    Raises:
-        RunFailure: the engine did not answer.
+    Raises RunFailure: the engine did not answer.
     """
     most = limit_of(reference.floor) if limit is None else limit
     found = compare(completer, prompt, reference.answer, enough=most)

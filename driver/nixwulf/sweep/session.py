@@ -58,8 +58,7 @@ class Models:
 
         What is made, copied or hashed meanwhile has limits of its own, and moves that of the run.
 
-        Raises:
-            NixwulfError: it cannot be made or brought there, or a node did not answer.
+        Raises NixwulfError: it cannot be made or brought there, or a node did not answer.
         """
         engine = engines.find(run.case.engine or "")
         readers = run.nodes
@@ -194,8 +193,7 @@ def run_plan(
 ) -> NixwulfError | None:
     """Run what has no record yet, and save a record of each run.
 
-    Args:
-        beside: is called while the nodes are brought up: nothing may run beside what is measured.
+    beside: is called while the nodes are brought up: nothing may run beside what is measured.
 
     Returns:
         Once a record was saved, what ended the sweep early: a full disk, a lab that did not end, or

@@ -135,9 +135,8 @@ def problem(
 ) -> str | None:
     """One sentence on why the traffic did not cross what was asked for; None when it did.
 
-    Args:
-        least: bytes that each node's part of the run takes at the least.
-        known_by: how rdma is known where nothing counts it, None where it is not.
+    least: bytes that each node's part of the run takes at the least. known_by: how rdma is known
+    where nothing counts it, None where it is not.
     """
     judge = _tcp_problem if transport == "tcp" else _rdma_problem
     for name, moved in nodes.items():

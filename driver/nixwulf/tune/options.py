@@ -126,8 +126,7 @@ def read_subject(
         facts_of: where its facts are; empty: in the file if this machine has it, else by its name.
         tokenizer: path on the head of a model that has it in another file; else empty.
 
-    Raises:
-        InputError: for what no engine reads, and for unknown facts.
+    Raises InputError: for what no engine reads, and for unknown facts.
     """
     known = {name: one for name, one in engines.all_engines().items() if not one.elsewhere}
     path = PurePosixPath(text)
@@ -189,8 +188,7 @@ def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> ModelDescri
 def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
     """The engines that read the model: those asked for, else all, or those of this machine.
 
-    Raises:
-        InputError: for an engine that does not read the model.
+    Raises InputError: for an engine that does not read the model.
     """
     for name in asked:
         engines.find(name, "--engine")

@@ -119,8 +119,7 @@ def hub_links(
 ) -> list[Argv]:
     """Arguments of `ip` that make every link; the nodes' ends go to the processes' namespaces.
 
-    Args:
-        networks: the file of each node's network namespace, by the node's name.
+    networks: the file of each node's network namespace, by the node's name.
     """
     commands = [
         ["link", "set", "lo", "up"],

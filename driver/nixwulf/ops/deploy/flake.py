@@ -154,9 +154,8 @@ def systems(flake: str, attributes: Sequence[str], *, darwin: bool = False) -> d
 def evaluation(flake: str, output: str, attributes: Sequence[str], function: str) -> list[str]:
     """The command that applies a Nix function to configurations.
 
-    Args:
-        output: the flake's output that has them, such as 'nixosConfigurations'.
-        attributes: their names; an absent one gives null, so that one evaluation answers for all.
+    output: the flake's output that has them, such as 'nixosConfigurations'. attributes: their
+    names; an absent one gives null, so that one evaluation answers for all.
     """
     wanted = " ".join(f"{quoted(name)} = null;" for name in attributes)
     apply = (
@@ -253,8 +252,7 @@ class Prebuilt:
 def load_prebuilt(path: Path, cluster: Cluster, nodes: Sequence[Node]) -> Prebuilt:
     """Read what 'nix build .#deployments.CLUSTER' made.
 
-    Raises:
-        InputError: it is of another cluster, or lacks a node or a path.
+    Raises InputError: it is of another cluster, or lacks a node or a path.
     """
     document = read_json(path)
     check(document, "deployment", str(path))
@@ -311,12 +309,9 @@ def build_here(command: Sequence[str], what: str, elsewhere: str = "") -> None:
 def announce(command: Sequence[str], what: str, elsewhere: str = "") -> None:
     """Print a line on what a command of nix would build, if anything.
 
-    Args:
-        what: begins the sentence of a failure, such as 'The systems are'.
-        elsewhere: ends it.
+    what: begins the sentence of a failure, such as 'The systems are'. elsewhere: ends it.
 
-    Raises:
-        NixwulfError: it cannot be built, or does not fit into the store.
+    Raises NixwulfError: it cannot be built, or does not fit into the store.
     """
     asked = interrupts.ask([*command, "--dry-run"])
     if asked.returncode:

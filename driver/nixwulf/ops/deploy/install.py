@@ -377,9 +377,8 @@ def nix_environment(connection: Connection) -> dict[str, str]:
 def unfit(cluster: Cluster, targets: Sequence[Target], expected_cluster: str | None) -> list[str]:
     """Why nodes are left alone, from one round trip to each.
 
-    Args:
-        targets: nodes, which are reached, and the systems that they are to run.
-        expected_cluster: the cluster whose systems they may run besides their own.
+    targets: nodes, which are reached, and the systems that they are to run. expected_cluster: the
+    cluster whose systems they may run besides their own.
 
     Returns:
         A sentence for each node that did not answer, on which a sweep has processes (a switch would

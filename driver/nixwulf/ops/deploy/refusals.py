@@ -34,9 +34,8 @@ def refusals(
 ) -> list[str]:
     """Sentences of why a machine is not imaged as a node, each of which ends with what to do.
 
-    Args:
-        expected: the host name that it may have besides the node's own.
-        expected_cluster: the cluster whose system it may run besides the node's own.
+    expected: the host name that it may have besides the node's own. expected_cluster: the cluster
+    whose system it may run besides the node's own.
     """
     found = [*_identity(node, cluster, platform, machine), *in_use(node, machine)]
     found += other_cluster(node, cluster, machine, expected_cluster)

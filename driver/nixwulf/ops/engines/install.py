@@ -83,8 +83,7 @@ def parse(text: str) -> BuildState:
 def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> list[NodeKind]:
     """The kinds of nodes; a build that is there serves, where a new one would offer no more.
 
-    Raises:
-        GateError: no node of a kind can build it, or the one that would has no room.
+    Raises GateError: no node of a kind can build it, or the one that would has no room.
     """
     groups: dict[str, dict[str, BuildState]] = {}
     for name, state in states.items():
@@ -147,8 +146,7 @@ _HOSTS = {"docker.io": "registry-1.docker.io"}
 def hold(names: Iterable[str], cluster: str) -> Iterator[str]:
     """Hold the tags among toolboxes that have no digest yet; a sentence for each that is new.
 
-    Raises:
-        NixwulfError: a registry does not say the digest, or the file cannot be written.
+    Raises NixwulfError: a registry does not say the digest, or the file cannot be written.
     """
     for name in names:
         if name == container.NONE or "@" in name:
@@ -163,8 +161,7 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
 
     A registry that does not answer, or has the tag no more, changes nothing.
 
-    Raises:
-        GateError: the tag has another digest, which is not accepted.
+    Raises GateError: the tag has another digest, which is not accepted.
     """
     entry = container.image_of(name, "--toolbox", cluster)
     if not entry["tag"]:
@@ -234,11 +231,9 @@ def pull(
 ) -> dict[str, list[str]]:
     """Bring an image to nodes; of each node the programs of engines that are inside.
 
-    Args:
-        observer: called with a node's name, the step and 0.
+    observer: called with a node's name, the step and 0.
 
-    Raises:
-        NixwulfError: a node lacks podman, cannot pull it or cannot run it.
+    Raises NixwulfError: a node lacks podman, cannot pull it or cannot run it.
     """
     wanted = [program for engine in all_engines().values() for program in engine.programs]
 

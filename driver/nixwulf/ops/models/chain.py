@@ -85,8 +85,7 @@ def index_on(
 ) -> Document:
     """What stands for a model on a node, all of which is read unless that is known.
 
-    Raises:
-        NixwulfError: the node did not answer, reads nothing more, or has no such model.
+    Raises NixwulfError: the node did not answer, reads nothing more, or has no such model.
     """
 
     def look(line: str) -> None:
@@ -117,8 +116,7 @@ def _answer(node: Connection, command: str, done: subprocess.CompletedProcess[st
 def sha256_on(node: Connection, path: str, observer: ReadObserver) -> str | None:
     """A model's sha256, read once and kept beside it; None where that cannot be.
 
-    Raises:
-        Unreachable: the node did not answer, or reads nothing more.
+    Raises Unreachable: the node did not answer, or reads nothing more.
     """
     place = PurePosixPath(path)
     try:

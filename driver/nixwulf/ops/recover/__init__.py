@@ -224,13 +224,11 @@ def recover(
 
     Groups do not wait for each other.
 
-    Args:
-        names: nodes to recover; those that go down with them are recovered too.
-        deadline_s: seconds that each boot may take: of a node that is silent at first, of a reboot
-            and of switching the power.
+    names: nodes to recover; those that go down with them are recovered too. deadline_s: seconds
+    that each boot may take: of a node that is silent at first, of a reboot and of switching the
+    power.
 
-    Raises:
-        InputError: a power switch that its kind cannot be.
+    Raises InputError: a power switch that its kind cannot be.
     """
     switches.require_known(cluster)
 

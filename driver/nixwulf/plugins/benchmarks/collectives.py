@@ -97,9 +97,7 @@ def check_sizes(table: parser.NcclTable, wanted: Sequence[int]) -> None:
 def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> RunFailure:
     """A failure by the error that the test printed, and the last warning of each node's log.
 
-    Args:
-        last: its last line, where the output has no error.
-        logs: NCCL's, by node.
+    last: its last line, where the output has no error. logs: NCCL's, by node.
     """
     warnings = [
         f" NCCL on node {node!r} warned: {warning}."

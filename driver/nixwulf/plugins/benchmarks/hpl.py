@@ -169,9 +169,7 @@ def grid_of(ranks: int) -> tuple[int, int]:
 def order_of(memory: int, nodes: int, percent: int, nb: int) -> int:
     """The order of the matrix of doubles, a multiple of nb.
 
-    Args:
-        memory: bytes of each node.
-        percent: share of the memory.
+    memory: bytes of each node. percent: share of the memory.
     """
     n = math.isqrt(int(memory * nodes * percent / 100 / _DOUBLE * _MARGIN**2))
     return n - n % nb

@@ -184,9 +184,7 @@ def of_replicas(
 ) -> list[Metric]:
     """The tokens of each replica over the time of the whole pass, tok/s: their sum is throughput.
 
-    Args:
-        nodes: names, in the order of the servers.
-        state: "warm" or "cold".
+    nodes: names, in the order of the servers. state: "warm" or "cold".
     """
     return [
         Metric(
@@ -218,9 +216,8 @@ def conditions(
     ignore_eos holds where it was asked for and no answer ended early: mlx_lm.server, exo and
     dllama-api accept the key, as any other, and end where the model does.
 
-    Args:
-        values: the case's parameters, and whether requests had ignore_eos.
-        counting: how the server counts prompts; None where it does not.
+    values: the case's parameters, and whether requests had ignore_eos. counting: how the server
+    counts prompts; None where it does not.
     """
     found = {key: values[key] for key in Serve.parameters if key in values and key != "servers"}
     if "text" in found:
@@ -275,9 +272,8 @@ def metrics(
     tokens over its wall time; the server's own timings where all answers have them; client_busy: %
     of the time that the client computed.
 
-    Args:
-        state: "warm" or "cold".
-        drafts: whether tokens are drafted: those of a step come together, so that there is no itl.
+    state: "warm" or "cold". drafts: whether tokens are drafted: those of a step come together, so
+    that there is no itl.
 
     Raises RunFailure: no answer has a time between tokens.
     """

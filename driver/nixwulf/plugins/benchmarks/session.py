@@ -229,9 +229,8 @@ def conditions(
 ) -> dict[str, Any]:
     """What all metrics hold for.
 
-    Args:
-        values: the case's parameters, and whether requests had ignore_eos.
-        counting: how the server counts prompts; None where it does not.
+    values: the case's parameters, and whether requests had ignore_eos. counting: how the server
+    counts prompts; None where it does not.
     """
     found = {key: values[key] for key in SessionBenchmark.parameters}
     if found["text"] in KINDS:
@@ -256,9 +255,7 @@ def metrics(
 ) -> list[Metric]:
     """Those of each turn, over all sessions and passes, then those of whole sessions.
 
-    Args:
-        state: "warm" or "cold".
-        drafts: whether tokens are drafted: those of a step come together.
+    state: "warm" or "cold". drafts: whether tokens are drafted: those of a step come together.
     """
     found = []
     for turn in range(1, script.turns + 1):
@@ -320,9 +317,8 @@ def warnings(
 ) -> list[str]:
     """What a reader of the numbers has to know: lost caches, odd counts, a busy client.
 
-    Args:
-        counting: how the server counts prompts; None where it does not.
-        drafts: whether tokens are drafted: those of a step come together.
+    counting: how the server counts prompts; None where it does not. drafts: whether tokens are
+    drafted: those of a step come together.
     """
     sessions = [answers for one in passes for answers in one.answers]
     answers = list(chain.from_iterable(sessions))

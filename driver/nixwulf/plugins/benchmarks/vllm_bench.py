@@ -82,9 +82,7 @@ def metrics(
 ) -> list[Metric]:
     """Metrics of the passes, as an import of vLLM's own result has them.
 
-    Args:
-        passes: what vLLM's client saved of each.
-        windows: when each was, seconds, where that is known.
+    passes: what vLLM's client saved of each. windows: when each was, seconds, where that is known.
 
     Raises RunFailure: where the times of single requests were not saved.
     """

@@ -96,9 +96,8 @@ def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailu
 def require_gpus(run: Run, engine: Engine, devices: Mapping[str, str], remedy: str) -> None:
     """Record what the engine computes on; a GPU that it has kernels for has to be in use.
 
-    Args:
-        devices: by node, as from `ask`.
-        remedy: what to do on a node whose GPU is not used, as a clause.
+    devices: by node, as from `ask`. remedy: what to do on a node whose GPU is not used, as a
+    clause.
 
     Raises RunFailure: a node computes on its CPU although its platform has such a GPU.
     """

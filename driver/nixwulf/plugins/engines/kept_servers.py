@@ -76,9 +76,8 @@ def _running(run: Run, name: str) -> OwnedProcess | None:
 def gpu_memory(run: Run, node: Connection, usual: float) -> float:
     """The share of the GPU's memory that a server takes: the sweep's, at most the platform's.
 
-    Args:
-        run: of the case, whose parameter gpu_memory_percent is what the sweep asks for, 0: nothing.
-        usual: the share where neither says more.
+    run: of the case, whose parameter gpu_memory_percent is what the sweep asks for, 0: nothing.
+    usual: the share where neither says more.
     """
     fact = load_platform(node.node.platform).get("gpu_memory_fraction", {"value": usual})
     most = min(usual, float(fact["value"]))

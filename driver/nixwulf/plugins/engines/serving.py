@@ -147,9 +147,7 @@ def serving(
 ) -> Serving:
     """Servers of a run, and a request to try them with.
 
-    Args:
-        servers: in the order of starting.
-        model: its name in a request; empty: the server needs none.
+    servers: in the order of starting. model: its name in a request; empty: the server needs none.
     """
     chat = "completions" not in engine.apis
     named = {"model": model} if model else {}

@@ -27,10 +27,9 @@ def cables_problem(
 ) -> str | None:
     """Why a program cannot cross the cables of a point of a sweep, or None.
 
-    Args:
-        over: what it asks by transport; of one that is not there, a node has to have one address.
-        point: its coordinates; `cables`: 'pairs' or 'ring' where more than two nodes are on cables,
-            else None; `control`: whether these name a network.
+    over: what it asks by transport; of one that is not there, a node has to have one address.
+    point: its coordinates; `cables`: 'pairs' or 'ring' where more than two nodes are on cables,
+    else None; `control`: whether these name a network.
     """
     cables, transport = point.get("cables"), str(point.get("transport"))
     if not cables:

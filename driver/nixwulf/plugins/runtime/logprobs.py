@@ -202,9 +202,8 @@ def compare(
     From a token that differs on, the texts are two; so the completer is given the expected tokens
     up to there and goes on. Where it cannot be, that is the last position which is compared.
 
-    Args:
-        start: the place of the first position that is compared.
-        enough: a mean divergence above which no more is asked.
+    start: the place of the first position that is compared. enough: a mean divergence above which
+    no more is asked.
     """
     first: Answer | None = None
     difference: int | None = None

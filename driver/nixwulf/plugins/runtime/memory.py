@@ -174,9 +174,7 @@ def weights(
 ) -> tuple[int, ...]:
     """By what a pipeline is cut: its nodes' memory, or the layers by the case's split.
 
-    Args:
-        sizes: bytes of the model's parts.
-        facts: by node.
+    sizes: bytes of the model's parts. facts: by node.
     """
     split = case.parameters.get("split", BY_MEMORY)
     if split == BY_MEMORY or case.parallelism != "pipeline":

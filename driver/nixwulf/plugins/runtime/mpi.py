@@ -70,9 +70,8 @@ def execute(run: Run, job: Job) -> OwnedProcess:
 def arguments(run: Run, job: Job, major: int) -> list[str]:
     """The command line of mpirun.
 
-    Args:
-        run: of the case; its fabric is the only network that MPI uses.
-        major: version of Open MPI; from 5 on its options have other names.
+    run: of the case; its fabric is the only network that MPI uses. major: version of Open MPI; from
+    5 on its options have other names.
     """
     prrte = major >= _PRRTE_MAJOR
     hosts = ",".join(f"{run.meeting_address(node)}:{job.ranks_per_node}" for node in run.nodes)

@@ -160,9 +160,8 @@ async def ask(
 ) -> Answer:
     """Send a request and read its stream to the end.
 
-    Args:
-        on_event: called when something comes.
-        keeps_text: whether the answer has its text, which may be megabytes.
+    on_event: called when something comes. keeps_text: whether the answer has its text, which may be
+    megabytes.
 
     Raises:
         Refused: the endpoint answered with another status than 200.
@@ -361,9 +360,8 @@ class StreamReader:
     def answer(self, sent: float, ended: float = math.inf, asked: float = math.inf) -> Answer:
         """The whole answer; raises StreamError when something is missing, or is impossible.
 
-        Args:
-            sent: when the request was; ended: when its answer had come.
-            asked: characters of the request.
+        sent: when the request was; ended: when its answer had come. asked: characters of the
+        request.
         """
         self.feed(b"\n", sent)
         chunks = len(self.came)

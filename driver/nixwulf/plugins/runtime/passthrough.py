@@ -120,10 +120,8 @@ def problem(
 ) -> str | None:
     """Which argument or variable the driver sets itself, with what to use instead, or None.
 
-    Args:
-        reserved: the engine's flags that the driver sets, in words apart, each group with what to
-            use instead.
-        variables: so its variables; a name that ends with '*' is that of a family.
+    reserved: the engine's flags that the driver sets, in words apart, each group with what to use
+    instead. variables: so its variables; a name that ends with '*' is that of a family.
     """
     for word in arguments(parameters):
         if instead := instead_of_flag(word, reserved):

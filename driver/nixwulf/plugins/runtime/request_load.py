@@ -225,9 +225,8 @@ class Load:
     async def send(self, counting: Counting | None, requests: int, slots: int, n_gen: int) -> Pass:
         """Send requests, each as soon as one of the slots is free.
 
-        Args:
-            counting: how the server counts prompts; None: prompts have n_prompt words.
-            n_gen: tokens of each answer.
+        counting: how the server counts prompts; None: prompts have n_prompt words. n_gen: tokens of
+        each answer.
 
         Raises StreamError: an answer is not whole.
         """

@@ -225,9 +225,8 @@ class Run:
     ) -> OwnedProcess:
         """Start a program in the case's toolbox, if any; it ends at the latest with the run.
 
-        Args:
-            name: of the process in the run's raw folder.
-            background: whether it is there for others, so that its end is an error.
+        name: of the process in the run's raw folder. background: whether it is there for others, so
+        that its end is an error.
         """
         self.folder(node)
         environment = {**environment, **passthrough.environment(self.case.parameters)}
@@ -257,9 +256,7 @@ class Run:
     def output(self, node: Connection, script: str, *arguments: str, timeout_s: float = 60) -> str:
         """What a short script prints where the engine's programs are.
 
-        Args:
-            arguments: $1, $2, ...
-            timeout_s: seconds that it may take.
+        arguments: $1, $2, ... timeout_s: seconds that it may take.
 
         Raises NixwulfError: it failed or took longer.
         """

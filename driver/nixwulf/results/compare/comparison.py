@@ -88,9 +88,8 @@ def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
 def compare_paths(a: str, b: str, folder: Path, over: Sequence[str] = ()) -> Comparison:
     """Compare what two paths or queries name.
 
-    Args:
-        a: a path, or a query of the folder's records: what is compared with.
-        folder: where queries choose from.
+    a: a path, or a query of the folder's records: what is compared with. folder: where queries
+    choose from.
 
     Raises InputError: for what names no record, and when the sides have no equal conditions.
     """

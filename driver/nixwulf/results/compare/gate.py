@@ -82,9 +82,8 @@ class Power:
 def power_of(intervals: Sequence[Interval], n_runs: int, limit: float) -> Power | None:
     """The power of a comparison, by the mean noise of its cases, were that normal.
 
-    Args:
-        n_runs: on the side with fewer; with more of them, the other has as many times more.
-        limit: the share of A.
+    n_runs: on the side with fewer; with more of them, the other has as many times more. limit: the
+    share of A.
 
     Returns:
         None where nothing varies or is judged.
@@ -129,9 +128,7 @@ class _Noise:
     def caught(self, target: float, limit: float, chance: float) -> float:
         """How often shown_below catches a case, over all variances that may be seen of it.
 
-        Args:
-            target: its true share of A.
-            chance: how probable it may be if nothing had changed.
+        target: its true share of A. chance: how probable it may be if nothing had changed.
         """
         import numpy as np
 

@@ -165,9 +165,8 @@ def document(
 ) -> dict[str, Any]:
     """The `power` of a record.
 
-    Args:
-        window: begin and end of the measurement, monotonic seconds; None when there was none.
-        idle: watts by node (or meter) and source, of nodes that do nothing.
+    window: begin and end of the measurement, monotonic seconds; None when there was none. idle:
+    watts by node (or meter) and source, of nodes that do nothing.
     """
     if window is None:
         return {"absent": "The run ended before anything was measured."}

@@ -33,8 +33,8 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     path: YAML by its suffix, else a text of commands. model: instead of the recipe's own; empty:
     that.
 
-    Raises:
-        InputError: it is no recipe, or one that no sweep can say, with the line where there is one.
+    Raises InputError: it is no recipe, or one that no sweep can say, with the line where there is
+    one.
     """
     found = [translate(start, str(path), model) for start in _starts(path)]
     if not found:

@@ -38,9 +38,8 @@ def recognises(document: Any) -> bool:
 def read(document: Mapping[str, Any], text: str, source: str) -> Start:
     """What a recipe starts.
 
-    Raises:
-        InputError: for a shell's work in the command, a placeholder without a value, keys of
-            another type, and a runtime that is not known where there is no command.
+    Raises InputError: for a shell's work in the command, a placeholder without a value, keys of
+    another type, and a runtime that is not known where there is no command.
     """
     defaults, environment = (_mapping(document, key, source) for key in ("defaults", "env"))
     command = document.get("command")

@@ -54,9 +54,8 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
 
     model: instead of the recipe's own; empty: that.
 
-    Raises:
-        InputError: no engine of this version is started so, no model is named, a word is for a
-            shell, or it is split in two ways at once.
+    Raises InputError: no engine of this version is started so, no model is named, a word is for a
+    shell, or it is split in two ways at once.
     """
     source = f"{source}: line {start.line}" if start.line else source
     line, words = require(start.words, source)

@@ -173,10 +173,8 @@ def causes(
 ) -> list[Cause]:
     """The facts that may have slowed a run, the likeliest first.
 
-    Args:
-        model: as the sweep names it, with its sha256 where that is known.
-        costless: what the speed of the case does not depend on: sentences of diagnostics, and of
-            the link 'rate' and 'trips'.
+    model: as the sweep names it, with its sha256 where that is known. costless: what the speed of
+    the case does not depend on: sentences of diagnostics, and of the link 'rate' and 'trips'.
     """
     known = {one.text for one in diagnostics(reference)}
     cpus = [*_limits(record, reference), *_load(record)]

@@ -79,9 +79,7 @@ def placement_of(
 ) -> ExoRequest:
     """The request that places a model.
 
-    Args:
-        parallelism: "single", "pipeline" or "tensor".
-        transport: "tcp" or "rdma"; None on one node.
+    parallelism: "single", "pipeline" or "tensor". transport: "tcp" or "rdma"; None on one node.
     """
     body = {"model_id": model, **_split(parallelism, transport, nodes)}
     return ExoRequest("POST", "/place_instance", body)

@@ -278,9 +278,7 @@ def transport_problem(
     A server activates RDMA with the queue pair that the client sent it, so its line proves both
     sides; the client's is compared with it where there is one.
 
-    Args:
-        transport: "tcp" or "rdma".
-        servers: output of the RPC servers, by node.
+    transport: "tcp" or "rdma". servers: output of the RPC servers, by node.
     """
     if transport == "tcp":
         for node, text in {client_node: client, **servers}.items():

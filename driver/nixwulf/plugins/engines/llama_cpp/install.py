@@ -195,9 +195,8 @@ def _download(making: Making, work: Path) -> Path:
 def configure_arguments(source: Path, tree: Path, generator: str | None) -> list[str]:
     """CMake's command line that prepares a build.
 
-    Args:
-        source: folder of llama.cpp's source.
-        generator: CMake's name of a build tool; None: its default.
+    source: folder of llama.cpp's source. generator: CMake's name of a build tool; None: its
+    default.
     """
     chosen = ["-G", generator] if generator else []
     own = [f"-DLLAMA_BUILD_NUMBER={LOCAL_BUILD}", f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={_CHEAPER}"]

@@ -156,13 +156,11 @@ def of_draft(
 ) -> list[str]:
     """What llama-server takes to draft: a model runs on the head alone.
 
-    Args:
-        model: path of its draft model, empty without one.
-        gpus: of the head, by the names that its build lists.
+    model: path of its draft model, empty without one. gpus: of the head, by the names that its
+    build lists.
 
-    Raises:
-        RunFailure: unsupported, by a build that lacks the kind; a draft model without --spec-type
-            drafts nothing in silence.
+    Raises RunFailure: unsupported, by a build that lacks the kind; a draft model without
+    --spec-type drafts nothing in silence.
     """
     if not speculation.speculates(parameters):
         return []
@@ -204,9 +202,8 @@ def environment(
     RDMA is negotiated silently, so tcp has to forbid it: builds before August 2026 do not know
     GGML_RPC_NO_RDMA, and all on Linux skip every device whose name is not that of GGML_RDMA_DEV.
 
-    Args:
-        transport: "tcp" or "rdma"; None on one node.
-        attachment: the node's place on the fabric; None on one node.
+    transport: "tcp" or "rdma"; None on one node. attachment: the node's place on the fabric; None
+    on one node.
     """
     # Without the first a backtrace of the debugger lands on stdout, between the results.
     variables = {"GGML_NO_BACKTRACE": "1"}

@@ -224,9 +224,7 @@ def group(nodes: Sequence[Node], fabric: str, transport: str | None) -> str:
 
     A node's address is that by which the one before it in the ring connects.
 
-    Args:
-        nodes: in the order of the ranks.
-        transport: "tcp" (ring) or "rdma" (jaccl).
+    nodes: in the order of the ranks. transport: "tcp" (ring) or "rdma" (jaccl).
 
     Raises RunFailure: no cable joins two nodes, or one without RDMA devices.
     """
@@ -257,9 +255,7 @@ def nccl_environment(run: Run, rank: int) -> dict[str, str]:
 def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:
     """The variables by which a rank finds its group without NCCL.
 
-    Args:
-        rank: from 0, the head's.
-        path: file with the group's text on the rank's node.
+    rank: from 0, the head's. path: file with the group's text on the rank's node.
     """
     if run.case.transport == "rdma":
         coordinator = f"{run.meeting_address(run.head)}:{PORT}"
