@@ -37,9 +37,11 @@ def values(path, text):
     [
         quoted,
         html,
+        # no output: what people put around one
         lambda text: f"Look:\n\n```\n{text}```\n",
         lambda text: text.replace("\n", "\r"),
         lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+        # no output: the lines of a chat
         lambda text: "".join(f"[10:32] bob: {line}\n" for line in text.splitlines()),
         lambda text: "".join(f"{line.rstrip('| ')}\n" for line in text.splitlines()),
         lambda text: "".join(f"{line.strip('| ')}\n" for line in text.splitlines()),
@@ -73,4 +75,5 @@ def test_numbers_of_other_locales_have_a_point_and_ambiguous_ones_stay(text, fou
 
 
 def test_ends_of_lines_are_of_one_kind():
+    # no output: bytes that no program prints
     assert decoded(b"\xef\xbb\xbfa\rb\r\nc\n") == "a\nb\nc\n"

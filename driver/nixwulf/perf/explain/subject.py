@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from typing import Any
@@ -31,6 +31,10 @@ _N_GEN = 128
 _BANDWIDTH = "memory_bandwidth_gbs"
 _PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
 _TOO_MANY = 2**40
+# Names count parameters with and without embeddings, heads that draft, and encoders of images.
+_ALIKE = 0.12
+_UNITS = {"B": 1e9, "M": 1e6, "GiB": GIB, "MiB": GIB / 1024}
+_DECIMAL = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?")
 _GUESSES = ("speculative", "drafts", "num_speculative_tokens", "draft")
 _BY_NAME = {"ethernet": "ethernet", "roce": "roce", "infiniband": "infiniband"}
 _NONE = (None, False, 0, "", "off", "no", "none")
@@ -192,7 +196,8 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
             f"lacks it{again}."
         )
     label = described.get("weights") or f"{described.get('file', '')} {name}".strip()
-    size = described.get("bytes", 0) / GIB
+    size = (described.get("bytes") or _stated(described.get("size", ""))) / GIB
+    found = _pruned(found, described.get("parameters") or _stated(described.get("params", "")))
     try:
         return found.quantized(weights_of(label, found, size))
     except InputError:
@@ -201,6 +206,36 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
         raise InputError(
             f"The record lacks the quantization of {name!r} and the size of its files."
         ) from None
+
+
+def _stated(text: str) -> float:
+    """Of '78.80 GiB' or '138.80 B', as llama.cpp's tables have them, bytes or parameters."""
+    number, _, unit = text.partition(" ")
+    return float(number) * _UNITS[unit] if unit in _UNITS and _DECIMAL.fullmatch(number) else 0
+
+
+def _pruned(model: ModelFacts, stated: float) -> ModelFacts:
+    """A model by as many parameters as its record states: experts are what is taken away.
+
+    Raises InputError where it is another model than the one of that name.
+    """
+    missing = model.parameters - stated
+    if not stated or abs(missing) <= _ALIKE * model.parameters:
+        return model
+    kept = round(model.experts * (model.routed - missing) / model.routed) if model.routed else 0
+    if not model.experts_used < kept < model.experts:
+        raise InputError(
+            f"The record states {stated / 1e9:.4g} B parameters, and {model.name} has "
+            f"{model.parameters / 1e9:.4g} B: it is another model; import it with its own --model."
+        )
+    said = f"{kept} of its {model.experts} experts, by the {stated / 1e9:.4g} B of the record"
+    return replace(
+        model,
+        parameters=stated,
+        routed=model.routed - missing,
+        experts=kept,
+        assumptions=(*model.assumptions, said),
+    )
 
 
 def _random(name: str, model: RandomModel, size: int) -> ModelFacts:

@@ -76,12 +76,19 @@ def _service(block: Mapping[str, Any], document: Mapping[str, Any], source: str)
     else:
         starts = read_text("\n".join(_script(words)), source) if words else []
         starts = [one for one in starts if find(one.words)]
-        flags = of_image(str(block.get("image", "")), shlex.split(" ".join(words)) if words else [])
+        flags = of_image(str(block.get("image", "")), _split(" ".join(words)))
         starts = starts or ([Start(flags)] if flags else [])
     return [
         replace(one, environment={**kept, **one.environment}, left_out=(*one.left_out, *left))
         for one in starts
     ]
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that is not closed
+        return text.split()
 
 
 def _expands(value: Any) -> bool:
@@ -149,7 +156,7 @@ def read_unit(text: str, source: str) -> list[Start]:
         name: value
         for key, text_of in pairs
         if key == "Environment"
-        for name, _, value in (word.partition("=") for word in shlex.split(text_of))
+        for name, _, value in (word.partition("=") for word in _split(text_of))
     }
     left = tuple(
         Omission(f"{key}={value}", "it is of systemd")

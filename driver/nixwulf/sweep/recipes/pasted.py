@@ -118,14 +118,14 @@ def _own_lines(text: str) -> set[int]:
 
 def _begins(line: str) -> bool:
     try:
-        found = commands(_CONTINUES.sub("", line))
+        found = [one for each in commands(_CONTINUES.sub("", line)) for one in split_start(each)]
     except ShellError:
-        found = [ShellCommand(tuple(line.split()), 1)]
+        words = tuple(line.split())
+        at = next((n for n in range(len(words)) if find(words[n:])), 0)
+        found = [Start(words[at:])]
     others = _wrappers()["others"]
     return any(
-        find(one.words) or PurePosixPath((*one.words, "")[0]).name in others
-        for command in found
-        for one in split_start(command)
+        find(one.words) or PurePosixPath((*one.words, "")[0]).name in others for one in found
     )
 
 

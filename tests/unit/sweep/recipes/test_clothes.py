@@ -189,3 +189,14 @@ def test_dllama_has_a_node_for_each_worker_and_its_root(imported):
 @pytest.mark.parametrize("program", ["trtllm-serve org/model", "./ds4 -m a.gguf", "ollama run x"])
 def test_a_program_that_is_no_engine_is_named(refused, program):
     assert f"the command begins with {program.split()[0]!r}"[:30] in refused(program)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'distrobox enter rocm -- bash -lc "llama-bench -m /a.gguf',
+        "podman exec vllm bash -c 'vllm serve $MODEL'",
+    ],
+)
+def test_what_only_a_shell_can_read_is_one_sentence(refused, text):
+    assert "; a recipe is never given to a shell: write the command alone." in refused(text)
