@@ -8,12 +8,12 @@ from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
 from nixwulf.cli.run_folder import own_folder
-from nixwulf.core.errors import InputError
+from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save
-from nixwulf.sweep import consent
+from nixwulf.sweep import consent, session
 from nixwulf.sweep.consent import Consent
-from nixwulf.sweep.plan import make_plan, parse_sweep, save_plan
+from nixwulf.sweep.plan import make_plan, parse_sweep, plan_to_resume, save_plan
 from record_factory import metric, ok
 
 CLUSTER = """
@@ -129,6 +129,42 @@ def test_the_folder_of_somebody_elses_run_takes_no_key(own, tmp_path, monkeypatc
     assert refused.exit_code == 2
     assert "--allow-secrets OPENAI_API_KEY" in refused.output
     assert "--allow-url evil.example" in refused.output
+
+
+LINKED = ("raw", "records", "references", ".lock", "raw/RUN", "raw/RUN/answers.jsonl", "records/x")
+
+
+@pytest.mark.parametrize("command", ["bench", "reproduce"])
+@pytest.mark.parametrize("name", LINKED)
+def test_a_link_in_the_folder_of_a_run_is_refused_before_anything_starts(
+    own, tmp_path, name, command
+):
+    theirs, mine = tmp_path / "stranger", tmp_path / "mine"
+    theirs.mkdir()
+    mine.mkdir()
+    plan = plan_of(own, url="http://127.0.0.1:1")
+    save_plan(plan, theirs / "plan.json")
+    link = theirs / name.replace("RUN", plan.cases[0].run_name(0))
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(mine)
+    refused = CliRunner().invoke(cli, [command, "--resume", str(theirs)])
+    assert refused.exit_code == 2, refused.output
+    assert str(link) in refused.output.replace("\n", "")
+    assert not any(mine.iterdir())
+
+
+def test_what_cannot_be_cleared_of_an_unfinished_run_ends_the_sweep(tmp_path):
+    (tmp_path / "raw").write_text("no folder")
+    with pytest.raises(NixwulfError, match=shlex.quote(str(tmp_path / "raw"))):
+        session.clear(tmp_path / "raw")
+    session.clear(tmp_path / "nothing")
+
+
+def test_a_run_folder_that_is_reached_by_a_link_goes_on(own, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to("disk")
+    save_plan(plan_of(own, url="http://127.0.0.1:1"), tmp_path / "run" / "plan.json")
+    assert plan_to_resume(tmp_path / "run", None).cases
 
 
 METER = 'meter = { kind = "tasmota", url = "http://127.0.0.2:%s" }\n'
