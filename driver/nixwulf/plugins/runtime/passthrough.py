@@ -20,7 +20,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_toml
 from nixwulf.core.registry import Parameter
-from nixwulf.core.secrets import SECRET_NAME, is_secret, use
+from nixwulf.core.secrets import is_secret, use
 
 ARGUMENTS = "arguments"
 ENVIRONMENT = "environment"
@@ -76,6 +76,11 @@ _LEADING = re.compile(
     r"PYTHON\w+|GIT_\w+|CC|CXX|\w*(PLUGINS?|HOOK|PRELOAD|INJECTION\w*|COMMAND|ICD\w*|ENDPOINT|URL|"
     r"LIB(RARY|RARIES|S)?|TOOLS?|PATH|DIR|FILE|CONFIG)"
 )
+# A header or a field with its secret, within a value.
+_HEADER = re.compile(
+    r"(?i)((authorization|cookie|[\w-]*((api|access)[_-]?key|secret|passw(or)?d)|(auth|access|hf)"
+    r"[_-]token)[\"']?\s*[:=]\s*|\bbearer(\s|%20)+)[\"']?[^\s\"'$]"
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -94,7 +99,7 @@ def environment_text(value: Any, source: str) -> str:
         if text is None:
             words.append(name)
             continue
-        if SECRET_NAME.search(name):
+        if is_secret(name, str(text)):
             raise InputError(
                 f"{source}: {ENVIRONMENT} has a value for {name!r}, which every record would have; "
                 f"write '{name}: null' and export {name} where you run nixwulf."
@@ -189,8 +194,8 @@ def active(parameters: Mapping[str, Any]) -> list[str]:
 
 
 def has_key(value: str) -> bool:
-    """Whether a value contains a key of a known service."""
-    return bool(_families().search(value))
+    """Whether a value contains a key of a known service, or a header that has one."""
+    return bool(_families().search(value) or _HEADER.search(value))
 
 
 @cache
