@@ -38,12 +38,13 @@ def own(tmp_path):
     return path
 
 
-def plan_of(own, **parameters):
+def plan_of(own, engine="endpoint", **parameters):
+    model = {"served": "m"} if engine == "endpoint" else {"path": "/models/m.gguf"}
     document = {
         "name": "theirs",
-        "models": {"m": {"served": "m"}},
+        "models": {"m": model},
         "matrix": {
-            "engine": ["endpoint"],
+            "engine": [engine],
             "benchmark": ["serve"],
             "model": ["m"],
             "nodes": [1],
@@ -97,6 +98,37 @@ def test_a_variable_of_this_environment_is_taken_only_by_its_name(own):
         consent.require(plan, Consent(secrets=frozenset({"OPENAI"})))
     assert "--allow-secrets OPENAI_API_KEY" in refusal.value.message
     consent.require(plan, Consent(secrets=frozenset({"OPENAI_API_KEY"})))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"arguments": "--otlp-traces-endpoint http://evil.example:4317"},
+        {"environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://evil.example:4317"}},
+    ],
+)
+def test_an_address_in_arguments_or_variables_is_asked_only_where_it_is_allowed(own, parameters):
+    plan = plan_of(own, "llama.cpp", **parameters)
+    with pytest.raises(InputError) as refusal:
+        consent.require(plan, Consent())
+    assert "--allow-url evil.example'" in refusal.value.message
+    consent.require(plan, Consent(hosts=frozenset({"evil.example"})))
+
+
+def test_a_text_that_only_looks_like_an_address_is_asked_for_as_it_is(own):
+    plan = plan_of(own, "llama.cpp", arguments="--x http://[::::]/")
+    assert consent.needed(plan).hosts == {"[::::]"}
+
+
+def test_what_runs_code_is_named_before_it_runs_and_in_a_dry_run(own, tmp_path, monkeypatch):
+    plan = plan_of(own, "llama.cpp", arguments="--tools all")
+    assert [line.split()[0] for line in consent.active(plan)] == ["--tools"]
+    save_plan(plan, tmp_path / "plan.json")
+    argv = ["bench", "--resume", str(tmp_path)]
+    shown = CliRunner().invoke(cli, [*argv, "--dry-run"])
+    assert "--tools runs" in shown.output
+    monkeypatch.setattr(session, "run_plan", lambda *_, **__: NixwulfError("no run"))
+    assert "--tools runs" in CliRunner().invoke(cli, [*argv, "--allow-url", "a.invalid"]).stderr
 
 
 def test_a_key_that_crosses_a_network_by_http_is_a_warning(own):

@@ -86,7 +86,7 @@ class Engine(ABC):
     reserved_arguments: ClassVar[Mapping[str, str]] = {}
     """Flags that the driver sets, in words apart, with what a sweep uses instead of `arguments`."""
     reserved_variables: ClassVar[Mapping[str, str]] = {}
-    """So its variables; of a family the name ends with '*'."""
+    """So its variables; of a family the name has a '*'."""
     text_parameters: tuple[str, ...] = ()
     """Those of its options of which another value is another text, or another back end's."""
     programs: tuple[str, ...]

@@ -76,6 +76,7 @@ class MeshLlm(Engine):
         "--llama-flavor": "the parameter llama_flavor",
         "--max-vram": "the parameter max_vram_gb",
     }
+    reserved_variables: ClassVar = {"LLAMA_ARG_*": "its parameters"}
     text_parameters = ("llama_flavor",)
     programs = ("mesh-llm",)
     version_options = ("--version",)

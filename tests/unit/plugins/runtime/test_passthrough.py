@@ -265,6 +265,90 @@ def test_variables_that_name_code_files_or_addresses_are_named(environment, name
 
 
 @pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        *(
+            ("llama.cpp", f"LLAMA_ARG_{flag}")
+            for flag in ("RPC", "HF_REPO", "MODEL_URL", "HOST", "TOOLS")
+        ),
+        ("mesh-llm", "LLAMA_ARG_RPC"),
+        ("vllm", "VLLM_PORT"),
+        ("vllm", "VLLM_NIXL_SIDE_CHANNEL_HOST"),
+        ("vllm", "VLLM_DP_MASTER_IP"),
+        ("vllm", "VLLM_USE_MODELSCOPE"),
+        ("sglang", "SGLANG_USE_MODELSCOPE"),
+    ],
+)
+def test_a_variable_that_is_a_reserved_flag_in_other_clothes_is_refused(engine, name):
+    reserved = engines.find(engine).reserved_variables
+    assert name in (problem({ENVIRONMENT: f"{name}=x"}, {}, reserved) or "")
+    assert passthrough.instead_of_variable(name, reserved)
+
+
+@pytest.mark.parametrize(
+    "name", ["GGML_BACKEND_PATH", "OMP_TOOL_LIBRARIES", "CUDA_INJECTION64_PATH", "HSA_TOOLS_LIB"]
+)
+def test_a_variable_that_names_a_library_to_load_is_no_sweeps(name):
+    assert name in (problem({ENVIRONMENT: f"{name}=x"}, {}, {}) or "")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"arguments": f"{flag} x"}
+        for flag in (
+            "--webui-mcp-proxy",
+            "--lora-modules",
+            "--generation-config",
+            "--additional-config",
+        )
+    ]
+    + [
+        {"environment": f"{name}=1"}
+        for name in ("VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_SERVER_DEV_MODE")
+    ],
+)
+def test_flags_and_variables_that_open_an_engine_are_named(given):
+    (text,) = given.values()
+    (said,) = passthrough.active(given)
+    assert said.startswith(text.partition(" ")[0].partition("=")[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"arguments": "--otlp-traces-endpoint http://evil.example:4317"}, ["evil.example:4317"]),
+        ({"arguments": "--otlp-traces-endpoint=evil:4317"}, ["evil:4317"]),
+        ({"arguments": """--x '{"endpoint": "tcp://evil:5557"}'"""}, ["evil:5557"]),
+        ({"arguments": r"""--x '{"e": "tcp:\/\/ev\u0069l"}'"""}, ["evil"]),
+        ({"arguments": "--x http://localhost@evil/"}, ["localhost", "evil"]),
+        (
+            {"arguments": "--data-parallel-address 192.0.2.1 --y [2001:db8::1]:80"},
+            ["192.0.2.1", "[2001:db8::1]"],
+        ),
+        ({"environment": "OTEL_EXPORTER_OTLP_ENDPOINT=http://evil.example"}, ["evil.example"]),
+        (
+            {"environment": "VLLM_USAGE_STATS_SERVER=evil NCCL_COMM_ID=evil.example:1"},
+            ["evil.example", "evil"],
+        ),
+        ({"draft": '{"method": "x", "url": "https://evil"}'}, ["evil"]),
+        ({"url": "http://box:8000/v1"}, ["http://box:8000/v1"]),
+    ],
+)
+def test_the_addresses_in_arguments_and_variables_are_found(given, found):
+    assert set(found) <= set(passthrough.addresses(given)) <= {*found, "box:8000"}
+
+
+def test_numbers_devices_and_versions_are_no_addresses():
+    given = {
+        "arguments": "--tensor-split 1.5,2 -ot blk.1=CPU --lora-scaled x.gguf:0.5 --host-cache 4",
+        "environment": "NCCL_IB_HCA=mlx5_0:1 HSA_OVERRIDE_GFX_VERSION=11.5.1 A_SERVER=1 B_HOST=on",
+        "n_gen": 16,
+    }
+    assert passthrough.addresses(given) == []
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         "--max-model-len 131072 --gpu-memory-utilization 0.85 -ctk q8_0 -ot blk.1=CPU",

@@ -66,11 +66,12 @@ class LlamaCpp(Engine):
     name = "llama.cpp"
     also = ("ollama",)
     parameters: ClassVar = options.PARAMETERS
-    reserved_arguments = options.RESERVED
+    reserved_arguments: ClassVar = passthrough.reserved("llama.cpp")
     reserved_variables: ClassVar = {
         "GGML_RPC_*": "the axis transport",
         "GGML_RDMA_*": "the axis transport",
         "LLAMA_ARG_SPEC_*": "the parameters draft and draft_tokens",
+        "LLAMA_ARG_*": "arguments, by its flag",
     }
     text_parameters = ("backend", "type_k", "type_v")
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)

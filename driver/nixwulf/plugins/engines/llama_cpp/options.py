@@ -67,45 +67,6 @@ PARAMETERS = {
     ),
     "host_memory": Parameter(default=False, help="GGML_VK_PREFER_HOST_MEMORY=1 on all nodes"),
 }
-# As llama-server and llama-bench have them in --help, of the build that a lab makes and of others.
-RESERVED = {
-    "-m --model -mu --model-url -dr --docker-repo -hf -hfr --hf-repo -hff --hf-file": (
-        "models in the sweep"
-    ),
-    "-hft --hf-token": "environment: [{HF_TOKEN: null}]",
-    "-rpc --rpc": "the axis nodes",
-    "-ts --tensor-split": "the parameter split",
-    "-sm --split-mode": "the axis parallelism",
-    "-dev --device -ngl --gpu-layers --n-gpu-layers": "the parameter backend",
-    "-t --threads": "the parameter threads",
-    "-b --batch-size": "the parameter n_batch",
-    "-ub --ubatch-size": "the parameter n_ubatch",
-    "-ctk --cache-type-k": "the parameter type_k",
-    "-ctv --cache-type-v": "the parameter type_v",
-    "-fa --flash-attn": "the parameter flash_attn",
-    "-lm --load-mode -mmp --mmap --no-mmap -dio --direct-io --no-direct-io": "the parameter load",
-    "-p --n-prompt -n --n-gen --predict --n-predict -pg -d --n-depth": (
-        "the parameters n_prompt, n_gen and n_depth"
-    ),
-    "-np --parallel -c --ctx-size": "the parameters concurrency, n_prompt and n_gen",
-    "-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-type"
-    " --spec-default": "the parameter draft",
-    "--draft --draft-n --draft-max --spec-draft-n-max --spec-ngram-simple-size-m": (
-        "the parameter draft_tokens"
-    ),
-    "-devd --device-draft --spec-draft-device -ngld --gpu-layers-draft --n-gpu-layers-draft"
-    " --spec-draft-ngl": "the parameter backend",
-    "--spec-synth-len --spec-synth-rates": "nothing: acceptance would be made up",
-    "-r --repetitions": "samples of the sweep",
-    "--no-warmup --warmup": "warm_up of the sweep",
-    "-s --seed": "seed of the sweep",
-    "--host --port --api-key --api-key-file --api-prefix --path --ssl-key-file --ssl-cert-file"
-    " --reuse-port": "nothing: the driver asks it",
-    "-o --output -oe --output-err --progress -v --verbose --log-verbose -lv --verbosity"
-    " --log-verbosity --log-disable --log-file --log-jsonl --log-colors --log-prefix"
-    " --log-timestamps": "nothing: the driver reads what it prints",
-    "-h --help --usage --version --list-devices --completion-bash -cl --cache-list": "a shell",
-}
 _FLAGS = {
     "threads": "-t",
     "n_batch": "-b",

@@ -80,32 +80,12 @@ class SGLang(Engine):
             default=0, help="sequences at once (--max-running-requests); 0: SGLang's own"
         ),
     }
-    reserved_arguments: ClassVar = {
-        "--model-path --model --served-model-name --tokenizer-path --download-dir --revision": (
-            "models in the sweep"
-        ),
-        "--host --port --api-key --config --log-level --tokenizer-worker-num --enable-metrics": (
-            "nothing: the driver starts it and asks it"
-        ),
-        "--random-seed": "seed of the sweep",
-        "--tp --tp-size --tensor-parallel-size --pp --pp-size --pipeline-parallel-size": (
-            "the axes nodes and parallelism"
-        ),
-        "--dp --dp-size --data-parallel-size --load-balance-method": "parallelism: [replicas]",
-        "--nnodes --node-rank --dist-init-addr --nccl-init-addr --nccl-port": "the axis nodes",
-        "--device --base-gpu-id": "the order of the nodes",
-        "--mem-fraction-static": "the parameter gpu_memory_percent",
-        "--dtype": "the parameter dtype",
-        "--context-length": "the parameter max_model_len",
-        "--max-running-requests": "the parameter max_num_seqs",
-        "--speculative-algorithm --speculative-draft-model-path --speculative-draft-model": (
-            "the parameter draft"
-        ),
-        "--speculative-num-steps --speculative-eagle-topk --speculative-num-draft-tokens": (
-            "the parameter draft_tokens"
-        ),
+    reserved_arguments: ClassVar = passthrough.reserved("sglang")
+    reserved_variables: ClassVar = {
+        **nccl.RESERVED,
+        "SGLANG_HOST_IP": "the axis fabric",
+        "SGLANG_USE_MODELSCOPE": "models in the sweep",
     }
-    reserved_variables: ClassVar = {**nccl.RESERVED, "SGLANG_HOST_IP": "the axis fabric"}
     text_parameters = ("dtype",)
     programs = ("sglang",)
     lacking = (

@@ -122,28 +122,13 @@ class Vllm(Engine):
         ),
         "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
     }
-    reserved_arguments: ClassVar = {
-        "--model --served-model-name --tokenizer --hf-config-path --download-dir": (
-            "models in the sweep"
-        ),
-        "--host --port --uds --api-key --api-server-count -asc --config": (
-            "nothing: the driver starts it and asks it"
-        ),
-        "--seed": "seed of the sweep",
-        "--tensor-parallel-size -tp --pipeline-parallel-size -pp": "the axes nodes and parallelism",
-        "--data-parallel-size -dp": "parallelism: [replicas]",
-        "--distributed-executor-backend": "the parameter executor",
-        "--nnodes -n --node-rank -r --master-addr --master-port --headless": "the axis nodes",
-        "--gpu-memory-utilization": "the parameter gpu_memory_percent",
-        "--dtype": "the parameter dtype",
-        "--enforce-eager": "the parameter eager",
-        "--max-model-len": "the parameter max_model_len",
-        "--max-num-seqs": "the parameter max_num_seqs",
-    }
+    reserved_arguments: ClassVar = passthrough.reserved("vllm")
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
         "RAY_*": "the parameter executor",
-        "VLLM_HOST_IP": "the axis fabric",
+        **dict.fromkeys(("VLLM_*_IP", "VLLM_*_HOST"), "the axis fabric"),
+        **dict.fromkeys(("VLLM_PORT", "VLLM_*_PORT"), "nothing: the driver starts it and asks it"),
+        **dict.fromkeys(("VLLM_USE_MODELSCOPE", "VLLM_MODEL_REDIRECT_PATH"), "models in the sweep"),
     }
     text_parameters = ("dtype",)
     programs = ("vllm", "ray")
