@@ -60,8 +60,9 @@ def run(
     allowed = consent.Consent(frozenset(allow_secrets), frozenset(allow_url))
     own = own_cluster or consent.is_own(folder / "plan.json")
     consent.require(plan, allowed, own_cluster=own)
+    look = (f"look at this: {line}" for line in consent.active(plan))
     in_clear = map(web.warning, consent.in_clear(plan.cases))
-    for sentence in (*in_clear, *complaints(plan.cluster.nodes)):
+    for sentence in (*look, *in_clear, *complaints(plan.cluster.nodes)):
         click.echo(sentence, err=True)
     try:
         with own_folder(folder, plan if new else None), make_progress(quiet=quiet) as progress:

@@ -60,6 +60,15 @@ def inside(folder: Path, name: str) -> Path:
         raise InputError(f"{error}.") from None
 
 
+def require_no_links(folder: Path) -> None:
+    """Raise InputError for a link in a folder that is written to, which may lead out of it."""
+    if link := next((path for path in folder.rglob("*") if path.is_symlink()), None):
+        raise InputError(
+            f"{str(link)!r} is a link, and what a run writes stays in its folder; remove it by "
+            f"'rm {shlex.quote(str(link))}', or put there what it leads to."
+        )
+
+
 def runtime_dir() -> Path | None:
     """$XDG_RUNTIME_DIR; None where it is not only ours, or not plain enough for ssh's options.
 

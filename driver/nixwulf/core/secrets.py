@@ -12,9 +12,17 @@ from itertools import pairwise
 SECRET_NAME = re.compile(
     r"(?i)(api[_-]?key|access[_-]?key|(private|secret|signing|shared|ssh)[_-]?key|token|secret"
     r"|passw(or)?d|passwort|pwd|(?<![a-z])pass|passphrase|psk|credentials?|cookies?|auth"
-    r"|webhook|(?<![a-z])join|(?-i:(?<!BY)PASS|KEY|CREDS|_PW|_PAT|_PIN))s?$"
+    r"|authorization"
+    r"|webhook|(?<![a-z])join|(?-i:(?<!BY)PASS|KEY|CREDS|_PW|_PAT|_PIN))s?\d*$"
 )
 """Names of options, variables and fields whose values are secrets; who joins has an invitation."""
+# The words within a name, but for those of what is about a secret: its file, its kind, its number.
+_WITHIN = re.compile(
+    r"(?i)(?:^|[_-])((api|access|private|secret|signing|ssh)[_-]?key|token|secret|passw(or)?d"
+    r"|passphrase|credential|auth|(?-i:PAT))s?\d*[_-](?!([a-z0-9]+[_-])*(file|path|dir|url|endpoint"
+    r"|sock|ids?|type|mode|method|name|map|tree|pool|limit|budget|length|size|parser|backend)$)"
+)
+_PLAIN = re.compile(r"(?i)[0-9.,]+|true|false|yes|no|on|off|auto|none")
 HIDDEN = "[key]"
 _SHORTEST = 8  # a shorter one may be part of any word of a log
 _LONGEST_FORM = 16  # characters that a form has for one of the secret
@@ -26,9 +34,11 @@ def is_secret(name: str, value: str) -> bool:
 
     No secret: a number of tokens, and a variable of an owned process that has it in its place.
     """
-    if not value or value.startswith("$") or not SECRET_NAME.search(name):
+    if not value or value.startswith("$"):
         return False
-    return not (name.lower().endswith("s") and re.fullmatch(r"[0-9.,]+", value))
+    if SECRET_NAME.search(name):
+        return not (name.lower().endswith("s") and re.fullmatch(r"[0-9.,]+", value))
+    return bool(_WITHIN.search(name)) and not _PLAIN.fullmatch(value)
 
 
 def pattern(secrets: Iterable[str]) -> re.Pattern[str]:

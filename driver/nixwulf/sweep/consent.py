@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nixwulf.core import web
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import cache_dir, sha256_of
+from nixwulf.core.text import clean
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.case import Case
@@ -51,7 +53,7 @@ def needed(plan: Plan, *, own_cluster: bool = True) -> Consent:
         for name, value in passthrough.given_variables(parameters).items()
         if value is None
     }
-    hosts = {web.host_of(url) for url in addresses(plan)}
+    hosts = _hosts(addresses(plan))
     if own_cluster:
         return Consent(frozenset(secrets), frozenset(hosts - _LOOPBACK - _within(plan.cluster)))
     for node in plan.cluster.nodes:
@@ -84,8 +86,17 @@ def _plans() -> Path:
 
 
 def addresses(plan: Plan) -> list[str]:
-    """The addresses of servers that a plan's cases ask, each once."""
-    return list(dict.fromkeys(url for case in plan.cases if (url := case.parameters.get("url"))))
+    """The addresses of servers that a plan's cases name, each once."""
+    return _each(plan, passthrough.addresses)
+
+
+def active(plan: Plan) -> list[str]:
+    """What of a plan's cases runs code, or takes what is the user's, each once."""
+    return [clean(line) for line in _each(plan, passthrough.active)]
+
+
+def _each(plan: Plan, of: Callable[[Mapping[str, Any]], list[str]]) -> list[str]:
+    return list(dict.fromkeys(one for case in plan.cases for one in of(case.parameters)))
 
 
 def in_clear(cases: Iterable[Case]) -> list[str]:
@@ -130,4 +141,13 @@ def _logins(cluster: Cluster) -> set[str]:
 
 
 def _hosts(names: Iterable[str]) -> set[str]:
-    return {web.host_of(f"//[{name}]" if ":" in name else f"//{name}") for name in names}
+    """Of URLs, or of hosts with a port or without; what is neither, as it is."""
+    return set(map(_host, names))
+
+
+def _host(name: str) -> str:
+    bare = name.count(":") > 1 and "[" not in name and "/" not in name
+    try:
+        return web.host_of(name if "://" in name else f"//[{name}]" if bare else f"//{name}")
+    except ValueError:
+        return name

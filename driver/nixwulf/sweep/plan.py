@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import find_input, read_yaml, write_json
+from nixwulf.core.files import find_input, read_yaml, require_no_links, write_json
 from nixwulf.core.query import matches, parse_query
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import check
@@ -331,8 +331,10 @@ def plan_to_resume(
     named: the plan that the command line gives, of the user's own files; None: it gives none.
     allow_commands: whether the plan may run commands on this machine that no such file has.
 
-    Raises InputError: it is another one than the command line names, or has commands of its own.
+    Raises InputError: it is another one than the command line names, or has commands of its own, or
+    the folder has a link.
     """
+    require_no_links(folder)
     path = folder / "plan.json"
     if not path.exists():
         raise InputError(

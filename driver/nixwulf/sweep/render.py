@@ -10,7 +10,7 @@ from rich.text import Text
 from nixwulf.core.document import Column, Table, output, rich_table
 from nixwulf.core.text import plural
 from nixwulf.perf.scenarios.candidates import NO_SPLIT
-from nixwulf.sweep.consent import addresses
+from nixwulf.sweep.consent import active, addresses
 from nixwulf.sweep.plan import Plan, by_reason
 
 _AXES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
@@ -30,6 +30,8 @@ def print_plan(plan: Plan) -> None:
     console = output()
     for url in addresses(plan):
         console.print(Text(f"Asks {url}"))
+    for line in active(plan):
+        console.print(Text(f"Look at this: {line}"))
     console.print(Text(f"All cases: {pairs(same)}."))
     console.print(rich_table(Table([Column("case", whole=True), *columns], cells)))
     for reason, points in by_reason(plan.left_out).items():

@@ -6,6 +6,7 @@ The model of a run is brought to the nodes that read it once in a session.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
+from nixwulf.core.files import inside
 from nixwulf.core.interrupts import Pool
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import Model, PlacedModel, place
@@ -161,7 +163,7 @@ class Session:
 
 def record_path(folder: Path, case: Case, repetition: int) -> Path:
     """Where the record of a run is kept; repetitions are from 0."""
-    return folder / "records" / f"{case.run_name(repetition)}.json"
+    return inside(folder, f"records/{case.run_name(repetition)}.json")
 
 
 def builds(plan: Plan) -> bool:
@@ -300,6 +302,18 @@ def _connected(opened: Session) -> Session:
     return opened
 
 
+def clear(raw: Path) -> None:
+    """Remove what an unfinished run left; raises NixwulfError where it would stay."""
+    try:
+        shutil.rmtree(raw)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise NixwulfError(
+            f"Cannot clear {str(raw)!r}: {error.strerror}; try 'rm -r {shlex.quote(str(raw))}'."
+        ) from None
+
+
 def run_one(
     connected: Session,
     plan: Plan,
@@ -323,12 +337,12 @@ def run_one(
         nodes=nodes,
         model="",
         limits=plan.sweep.limits,
-        raw=folder / "raw" / name,
+        raw=inside(folder, f"raw/{name}"),
         deadline=deadline,
         waived=plan.waived,
         power=connected.power,
     )
-    shutil.rmtree(run.raw, ignore_errors=True)
+    clear(run.raw)
     up, fabric = connected.lab, case.fabric
 
     def bring(model: str) -> PlacedModel:

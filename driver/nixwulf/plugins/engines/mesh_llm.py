@@ -68,6 +68,7 @@ class MeshLlm(Engine):
         ),
         "max_vram_gb": Parameter(default=0, help="GB; 0: all"),
     }
+    reserved_variables: ClassVar = {"LLAMA_ARG_*": "its parameters"}
     text_parameters = ("llama_flavor",)
     programs = ("mesh-llm",)
     version_options = ("--version",)

@@ -10,7 +10,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from itertools import zip_longest
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.registry import Parameter
-from nixwulf.core.secrets import SECRET_NAME, is_secret, use
+from nixwulf.core.secrets import is_secret, use
 
 ARGUMENTS = "arguments"
 ENVIRONMENT = "environment"
@@ -46,33 +47,22 @@ _OF_EVERY_ENGINE = {
     "HIP_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
     "ROCR_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
 }
-# What decides which code runs inside a program, or through whom its traffic goes.
-_NO_SWEEPS = re.compile(
-    r"LD_[A-Z_]+|DYLD_[A-Z_]+|PYTHON(PATH|HOME|STARTUP|USERBASE|BREAKPOINT|PLATLIBDIR|EXECUTABLE)"
-    r"|GCONV_PATH|GLIBC_TUNABLES|BASH_ENV|ENV|SHELLOPTS|IFS|PS4|PERL5(LIB|OPT)|RUBY(LIB|OPT)|NODE_OPTIONS"
-    r"|JAVA_TOOL_OPTIONS|(?i:(http|https|ftp|all|no|socks)_proxy)|HF_ENDPOINT|(SSL|REQUESTS|CURL)_CA?_?"
-    r"(CERT_FILE|CERT_DIR|BUNDLE)|SSLKEYLOGFILE|VLLM_PLUGINS|OPAL_PREFIX|VK_(ICD|DRIVER|LAYER|ADD)_[A-Z_]+"
-)
 _ELSEWHERE = "set it on the node for the user that ssh logs in, or use a toolbox that has it"
-# Flags of engines that load code, or write and send where their value says, and what they do.
-_ACTIVE_FLAGS = {
-    "--tools": "runs what the model asks for",
-    "--trust-remote-code": "runs Python that lies beside the model",
-    "--middleware": "runs a Python module",
-    "--tool-parser-plugin --reasoning-parser-plugin --logits-processors --io-processor-plugin "
-    "--worker-cls --worker-extension-cls --scheduler-cls --custom-ops": "runs a Python module",
-    "--otlp-traces-endpoint": "sends traces of requests to another address",
-    "--slot-save-path --log-file --lookup-cache-dynamic --download-dir": "writes where it says",
-    "--chat-template --chat-template-file --grammar-file --path --allowed-local-media-path "
-    "--ssl-keyfile --api-key-file --kv-transfer-config": "reads the file that it names",
-}
-# Values that name a file, an address or a module, also within JSON, and variables that do by name.
+# Values that name a file, an address or a module, also within JSON.
 _LEADS = re.compile(
     r"(?:^|[\s\"'=:,;\[])(?:~|\.{0,2})/|://|auto_map|_plugin|[\"'][A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[\"']"
 )
-_LEADING = re.compile(
-    r"PYTHON\w+|GIT_\w+|CC|CXX|\w*(PLUGINS?|HOOK|PRELOAD|INJECTION\w*|COMMAND|ICD\w*|ENDPOINT|URL|"
-    r"LIB(RARY|RARIES|S)?|TOOLS?|PATH|DIR|FILE|CONFIG)"
+# The host of an address with a scheme, or alone with a port or of numbers.
+_HOST = re.compile(
+    r"://((?:[^\s/\"'?#;,\[\]]*@)?\[[^\]\s]*\]|[^\s/\"'?#;,\[\]{}]+)|(\[[\dA-Fa-f:.]+\])(?=:\d)"
+    r"|(?<![\w.-])((?:\d{1,3}\.){3}\d{1,3}(?![\w.])|[\w-]+(?:\.[\w-]+)+(?=:\d{1,5}(?![\w.])))"
+)
+_BARE = re.compile(r"(?!\d{1,5}$|(?:true|false|on|off|auto|none)$)[\w.:\[\]-]+", re.IGNORECASE)
+_ESCAPE = re.compile(r"\\(?:u00([\da-fA-F]{2})|(/))")
+# A header or a field with its secret, within a value.
+_HEADER = re.compile(
+    r"(?i)((authorization|cookie|[\w-]*((api|access)[_-]?key|secret|passw(or)?d)|(auth|access|hf)"
+    r"[_-]token)[\"']?\s*[:=]\s*|\bbearer(\s|%20)+)[\"']?[^\s\"'$]"
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -91,7 +81,7 @@ def environment_text(value: Any, source: str) -> str:
         if text is None:
             words.append(name)
             continue
-        if SECRET_NAME.search(name):
+        if is_secret(name, str(text)):
             raise InputError(
                 f"{source}: {ENVIRONMENT} has a value for {name!r}, which every record would have; "
                 f"write '{name}: null' and export {name} where you run nixwulf."
@@ -121,7 +111,7 @@ def problem(
     """Which argument or variable the driver sets itself, with what to use instead, or None.
 
     reserved: the engine's flags that the driver sets, in words apart, each group with what to use
-    instead. variables: so its variables; a name that ends with '*' is that of a family.
+    instead. variables: so its variables; a name with a '*' is that of a family.
     """
     for word in arguments(parameters):
         if instead := instead_of_flag(word, reserved):
@@ -135,11 +125,17 @@ def problem(
             return (
                 f"{ENVIRONMENT} has a key in {name}, which every record would have; {_BY_VARIABLE}"
             )
-        if _NO_SWEEPS.fullmatch(name):
+        if _names("refused").fullmatch(name):
             return f"{name} decides which code runs or where it connects; {_ELSEWHERE}"
         if instead := instead_of_variable(name, variables):
             return f"the driver sets {name} itself; use {instead}"
     return None
+
+
+def reserved(engine: str) -> Mapping[str, str]:
+    """The flags of an engine that the driver sets: see Engine.reserved_arguments."""
+    found: dict[str, str] = _data("reserved_options")[engine]
+    return found
 
 
 def instead_of_flag(word: str, reserved: Mapping[str, str]) -> str | None:
@@ -152,13 +148,38 @@ def instead_of_flag(word: str, reserved: Mapping[str, str]) -> str | None:
 
 
 def instead_of_variable(name: str, variables: Mapping[str, str]) -> str | None:
-    """So of a variable; a reserved name that ends with '*' is that of a family."""
-    if _NO_SWEEPS.fullmatch(name):
+    """So of a variable; a reserved name with a '*' is that of a family."""
+    if _names("refused").fullmatch(name):
         return f"the node's own environment: {_ELSEWHERE}"
     for taken, instead in {**_OF_EVERY_ENGINE, **variables}.items():
-        if name == taken or (taken.endswith("*") and name.startswith(taken[:-1])):
+        if fnmatchcase(name, taken):
             return instead
     return None
+
+
+def addresses(parameters: Mapping[str, Any]) -> list[str]:
+    """The servers that a case's parameters name, each once: its url, of others host or host:port.
+
+    JSON may write them with escapes. Of a url with a user the user is named too, as a host.
+    """
+    found = [parameters["url"]] if parameters.get("url") else []
+    texts = [("", str(one)) for key, one in parameters.items() if key not in (*PARAMETERS, "url")]
+    texts += [(name, value or "") for name, value in given_variables(parameters).items()]
+    for flag, text in (*_valued(arguments(parameters)), *texts):
+        plain = _ESCAPE.sub(lambda one: chr(int(one[1], 16)) if one[1] else one[2], text)
+        for host in _HOST.findall(plain):
+            found += filter(None, re.split(r"[@\\]", "".join(host)))
+        if _names("servers").fullmatch(flag):
+            found += filter(_BARE.fullmatch, plain.split(","))
+    return list(dict.fromkeys(found))
+
+
+def _valued(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Each word with the flag that it is a value of; of a flag with its value that."""
+    flag = ""
+    for word in words:
+        flag = word.partition("=")[0] if _flag(word) else flag
+        yield flag, word.partition("=")[2] if _flag(word) else word
 
 
 def active(parameters: Mapping[str, Any]) -> list[str]:
@@ -166,7 +187,7 @@ def active(parameters: Mapping[str, Any]) -> list[str]:
     found, flag = [], ""
     for word in arguments(parameters):
         flag = word.partition("=")[0] if _flag(word) else flag
-        if effect := instead_of_flag(flag, _ACTIVE_FLAGS):
+        if effect := instead_of_flag(flag, _data("passed_options")["flags"]):
             found += [f"{flag} {effect}"] if _flag(word) else []
         elif _LEADS.search(word):
             found.append(f"{flag} names a file, an address or a module: {quoted(word)}")
@@ -178,21 +199,34 @@ def active(parameters: Mapping[str, Any]) -> list[str]:
     for name, value in given_variables(parameters).items():
         if value is None:
             found.append(f"{name}: null takes your variable of that name")
-        elif _LEADING.fullmatch(name) or _LEADS.search(value):
+        elif effect := _data("passed_options")["variables"].get(name):
+            found.append(f"{name} {effect}")
+        elif _names("leading").fullmatch(name) or _LEADS.search(value):
             found.append(f"{name} decides what is loaded, or where: {quoted(value)}")
     return found
 
 
 def has_key(value: str) -> bool:
-    """Whether a value contains a key of a known service."""
-    return bool(_families().search(value))
+    """Whether a value contains a key of a known service, or a header that has one."""
+    return bool(_families().search(value) or _HEADER.search(value))
 
 
 @cache
 def _families() -> re.Pattern[str]:
     """What keys of known services look like."""
-    data = DATA / "token_families.toml"
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(read_toml(data)['families'].values())})")
+    families = _data("token_families")["families"].values()
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(families)})")
+
+
+@cache
+def _names(kind: str) -> re.Pattern[str]:
+    """What names of a kind match: 'refused', 'leading' or 'servers'."""
+    return re.compile("|".join(_data("passed_options")[kind]))
+
+
+@cache
+def _data(name: str) -> dict[str, Any]:
+    return read_toml(DATA / f"{name}.toml")
 
 
 def _written_secret(words: list[str]) -> str:

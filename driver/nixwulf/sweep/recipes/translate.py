@@ -14,7 +14,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import schema
-from nixwulf.core.secrets import SECRET_NAME
+from nixwulf.core.secrets import SECRET_NAME, is_secret
 from nixwulf.core.text import plural
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
@@ -267,7 +267,7 @@ def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dic
             found.left_out.append(Omission(name, _set_by(instead)))
         elif value is None or value in (f"${name}", f"${{{name}}}"):
             kept[name] = None
-        elif SECRET_NAME.search(name) or passthrough.has_key(str(value)):
+        elif SECRET_NAME.search(name) or _has_secret(name, [str(value)]):
             kept[name] = None
             why = "a sweep has no secret; export it where you run nixwulf"
             found.left_out.append(Omission(f"the value of {name}", why))
@@ -311,7 +311,11 @@ def _set_by(instead: str) -> str:
     return reason if reason != instead else f"the driver sets it; use {instead}"
 
 
+def _has_secret(name: str, values: Sequence[str]) -> bool:
+    return any(is_secret(name, one) or passthrough.has_key(one) for one in values)
+
+
 def _shown(flag: str, values: Sequence[str]) -> str:
     """A flag with its values, but for those of secrets."""
-    secret = SECRET_NAME.search(flag)
+    secret = SECRET_NAME.search(flag) or _has_secret(flag, values)
     return shlex.join([flag, *(["..."] if secret and values else values)])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.core.secrets import SECRET_NAME
+from nixwulf.core.secrets import is_secret, named_secrets
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import passthrough
@@ -20,7 +20,7 @@ from nixwulf.plugins.runtime.passthrough import (
 from nixwulf.sweep.plan import make_plan, parse_sweep
 
 NAMES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,20}", fullmatch=True).filter(
-    lambda name: not SECRET_NAME.search(name)
+    lambda name: not is_secret(name, "x")
 )
 PRINTABLE = st.text(st.characters(min_codepoint=32, codec="utf-8"))
 
@@ -167,10 +167,48 @@ def test_a_variable_that_decides_which_code_runs_is_no_sweeps(name):
         "--api-key=sk-secret",
         "--ssl-keyfile-password x",
         "-x ghp_0123456789abcdefghijklmnopqrstuvwxyz",
+        "--headers 'Authorization: Bearer x'",
+        "--headers='X-Api-Key: x'",
+        """--extra '{"Cookie": "x"}'""",
+        "--header Bearer%20x",
+        "--headers.authorization x",
+        "--hf-token-value x",
+        "--api-key2 x",
     ],
 )
 def test_a_secret_in_arguments_is_refused_as_in_the_environment(words):
     assert "null" in (problem({ARGUMENTS: words}, {}, {}) or "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HF_HUB_TOKEN_VALUE", "MY_SECRETS_JSON", "GITHUB_PAT2", "DB_PASSWORD_PLAIN", "A_TOKENS_B"],
+)
+def test_the_word_of_a_secret_may_be_anywhere_in_its_name(name):
+    with pytest.raises(InputError, match=f"'{name}: null'"):
+        environment_text({name: "abc"}, "s.yaml")
+    assert named_secrets([f"{name}=abc"], {}) == {"abc"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MAX_TOKENS", "512"),
+        ("VLLM_TOKEN_POOL", "2"),
+        ("TOKENIZERS_PARALLELISM", "x"),
+        ("RAY_AUTH_MODE", "token"),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/run/t"),
+        ("USE_TOKEN_TREE", "true"),
+        ("COMPASS_PATH_X", "author"),
+    ],
+)
+def test_what_is_no_secret_keeps_its_value(name, value):
+    assert environment_text({name: value}, "s.yaml") == f"{name}={value}"
+
+
+def test_a_header_in_a_variable_is_a_secret():
+    parameters = {ENVIRONMENT: "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20x"}
+    assert "OTEL_EXPORTER_OTLP_HEADERS" in (problem(parameters, {}, {}) or "")
 
 
 def test_a_key_of_a_known_family_is_refused_under_any_name():
@@ -180,6 +218,7 @@ def test_a_key_of_a_known_family_is_refused_under_any_name():
 
 def test_plain_arguments_and_variables_are_handed_on():
     words = "--max-num-seqs 4 --trust-remote-code --n-tokens 5 -ub 512 --token-pool 2"
+    words += """ --hf-overrides '{"eos_token": "</s>"}' --speculative-token-map a/b"""
     parameters = {ARGUMENTS: words, ENVIRONMENT: "HSA_OVERRIDE_GFX_VERSION=11.5.1 VLLM_USE_V1=1"}
     assert problem(parameters, {}, {}) is None
 
@@ -223,6 +262,90 @@ def test_arguments_that_name_code_files_or_addresses_are_named(arguments):
 )
 def test_variables_that_name_code_files_or_addresses_are_named(environment, names):
     assert len(passthrough.active({"environment": environment})) == names
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        *(
+            ("llama.cpp", f"LLAMA_ARG_{flag}")
+            for flag in ("RPC", "HF_REPO", "MODEL_URL", "HOST", "TOOLS")
+        ),
+        ("mesh-llm", "LLAMA_ARG_RPC"),
+        ("vllm", "VLLM_PORT"),
+        ("vllm", "VLLM_NIXL_SIDE_CHANNEL_HOST"),
+        ("vllm", "VLLM_DP_MASTER_IP"),
+        ("vllm", "VLLM_USE_MODELSCOPE"),
+        ("sglang", "SGLANG_USE_MODELSCOPE"),
+    ],
+)
+def test_a_variable_that_is_a_reserved_flag_in_other_clothes_is_refused(engine, name):
+    reserved = engines.find(engine).reserved_variables
+    assert name in (problem({ENVIRONMENT: f"{name}=x"}, {}, reserved) or "")
+    assert passthrough.instead_of_variable(name, reserved)
+
+
+@pytest.mark.parametrize(
+    "name", ["GGML_BACKEND_PATH", "OMP_TOOL_LIBRARIES", "CUDA_INJECTION64_PATH", "HSA_TOOLS_LIB"]
+)
+def test_a_variable_that_names_a_library_to_load_is_no_sweeps(name):
+    assert name in (problem({ENVIRONMENT: f"{name}=x"}, {}, {}) or "")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"arguments": f"{flag} x"}
+        for flag in (
+            "--webui-mcp-proxy",
+            "--lora-modules",
+            "--generation-config",
+            "--additional-config",
+        )
+    ]
+    + [
+        {"environment": f"{name}=1"}
+        for name in ("VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_SERVER_DEV_MODE")
+    ],
+)
+def test_flags_and_variables_that_open_an_engine_are_named(given):
+    (text,) = given.values()
+    (said,) = passthrough.active(given)
+    assert said.startswith(text.partition(" ")[0].partition("=")[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"arguments": "--otlp-traces-endpoint http://evil.example:4317"}, ["evil.example:4317"]),
+        ({"arguments": "--otlp-traces-endpoint=evil:4317"}, ["evil:4317"]),
+        ({"arguments": """--x '{"endpoint": "tcp://evil:5557"}'"""}, ["evil:5557"]),
+        ({"arguments": r"""--x '{"e": "tcp:\/\/ev\u0069l"}'"""}, ["evil"]),
+        ({"arguments": "--x http://localhost@evil/"}, ["localhost", "evil"]),
+        (
+            {"arguments": "--data-parallel-address 192.0.2.1 --y [2001:db8::1]:80"},
+            ["192.0.2.1", "[2001:db8::1]"],
+        ),
+        ({"environment": "OTEL_EXPORTER_OTLP_ENDPOINT=http://evil.example"}, ["evil.example"]),
+        (
+            {"environment": "VLLM_USAGE_STATS_SERVER=evil NCCL_COMM_ID=evil.example:1"},
+            ["evil.example", "evil"],
+        ),
+        ({"draft": '{"method": "x", "url": "https://evil"}'}, ["evil"]),
+        ({"url": "http://box:8000/v1"}, ["http://box:8000/v1"]),
+    ],
+)
+def test_the_addresses_in_arguments_and_variables_are_found(given, found):
+    assert set(found) <= set(passthrough.addresses(given)) <= {*found, "box:8000"}
+
+
+def test_numbers_devices_and_versions_are_no_addresses():
+    given = {
+        "arguments": "--tensor-split 1.5,2 -ot blk.1=CPU --lora-scaled x.gguf:0.5 --host-cache 4",
+        "environment": "NCCL_IB_HCA=mlx5_0:1 HSA_OVERRIDE_GFX_VERSION=11.5.1 A_SERVER=1 B_HOST=on",
+        "n_gen": 16,
+    }
+    assert passthrough.addresses(given) == []
 
 
 @pytest.mark.parametrize(

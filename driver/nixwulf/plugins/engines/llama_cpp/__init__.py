@@ -70,6 +70,7 @@ class LlamaCpp(Engine):
         "GGML_RPC_*": "the axis transport",
         "GGML_RDMA_*": "the axis transport",
         "LLAMA_ARG_SPEC_*": "the parameters draft and draft_tokens",
+        "LLAMA_ARG_*": "arguments, by its flag",
     }
     text_parameters = ("backend", "type_k", "type_v")
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)

@@ -80,7 +80,11 @@ class SGLang(Engine):
             default=0, help="sequences at once (--max-running-requests); 0: SGLang's own"
         ),
     }
-    reserved_variables: ClassVar = {**nccl.RESERVED, "SGLANG_HOST_IP": "the axis fabric"}
+    reserved_variables: ClassVar = {
+        **nccl.RESERVED,
+        "SGLANG_HOST_IP": "the axis fabric",
+        "SGLANG_USE_MODELSCOPE": "models in the sweep",
+    }
     text_parameters = ("dtype",)
     programs = ("sglang",)
     lacking = (

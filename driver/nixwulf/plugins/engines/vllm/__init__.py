@@ -125,7 +125,9 @@ class Vllm(Engine):
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
         "RAY_*": "the parameter executor",
-        "VLLM_HOST_IP": "the axis fabric",
+        **dict.fromkeys(("VLLM_*_IP", "VLLM_*_HOST"), "the axis fabric"),
+        **dict.fromkeys(("VLLM_PORT", "VLLM_*_PORT"), "nothing: the driver starts it and asks it"),
+        **dict.fromkeys(("VLLM_USE_MODELSCOPE", "VLLM_MODEL_REDIRECT_PATH"), "models in the sweep"),
     }
     text_parameters = ("dtype",)
     programs = ("vllm", "ray")
