@@ -33,8 +33,15 @@ _LINE_LIMIT = 1 << 20
 # An error, comments of hours, and what an event has beside its token: llama-server's 0.3 kB, those
 # of routers 2 kB.
 _ANSWER_BYTES, _TOKEN_BYTES = 1 << 20, 1 << 14
-# The longest tokens of vocabularies have 128 characters. llama-server gives 12 timings.
-TOKEN_CHARACTERS, _TIMINGS, _NAME_CHARACTERS = 128, 64, 256
+# The longest tokens of vocabularies have 128 characters.
+TOKEN_CHARACTERS, _NAME_CHARACTERS = 128, 256
+# What is kept of usage and of llama-server's timings, which may have lists of a megabyte beside.
+_COUNTS = ("prompt_tokens", "completion_tokens")
+_FIGURES = (
+    *("prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "cache_n"),
+    *("predicted_n", "predicted_ms", "predicted_per_token_ms", "predicted_per_second"),
+    *("draft_n", "draft_n_accepted"),
+)
 # A token of a thought's end may come in two chunks.
 _FEW = 16
 # Prompts of routers, in tokens.
@@ -239,7 +246,7 @@ def require_possible(
     prompts, took_ms = asked + _ROUTERS_OWN, seconds * 1e3 * (1 + _CLOCKS) + _CLOCKS_MS
     figures = {key: one for key, one in timings.items() if isinstance(one, int | float)}
     if usage:
-        counts = {key: usage.get(key) for key in ("prompt_tokens", "completion_tokens")}
+        counts = {key: usage.get(key) for key in _COUNTS}
         require_counts(counts, {"prompt_tokens": prompts, "completion_tokens": most})
         prompts = counts["prompt_tokens"] or 0
     details = usage.get("prompt_tokens_details") or {}
@@ -419,19 +426,24 @@ class StreamReader:
                 self._texts += [text] if self._keeps_text else []
             self._finish = cut(str(choice.get("finish_reason") or self._finish), _NAME_CHARACTERS)
         if usage := event.get("usage"):
-            if not isinstance(usage.get("prompt_tokens_details") or {}, dict):
-                raise TypeError
-            self._usage = dict(usage)
-        for key, value in (event.get("timings") or {}).items():
-            self._timings[cut(key, _NAME_CHARACTERS)] = value
-        if len(self._timings) > _TIMINGS:
-            raise _not_counted("timings", len(self._timings), f"at most {_TIMINGS} figures")
+            details = _short(usage.get("prompt_tokens_details") or {}, ("cached_tokens",))
+            self._usage = {**_short(usage, _COUNTS), "prompt_tokens_details": details}
+        self._timings |= _short(event.get("timings") or {}, _FIGURES)
         most = (self._most + _FEW) * TOKEN_CHARACTERS
         if self._characters > most:
             raise _not_counted("characters of text", self._characters, f"at most {most:g}")
         if len(self.came) > self._most + _FEW:
             asked = f"at most {self._most:g}, as max_tokens asked for"
             raise _not_counted("chunks with text", len(self.came), asked)
+
+
+def _short(document: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """What a document has of some keys: numbers, and what is none as a text to be refused."""
+    return {
+        key: value if isinstance(value, int | float | None) else cut(str(value), _SHOWN)
+        for key, value in dict(document).items()
+        if key in keys
+    }
 
 
 def _message(text: str) -> str:

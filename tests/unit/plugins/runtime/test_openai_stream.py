@@ -161,6 +161,30 @@ def test_the_servers_own_figures_are_kept_when_they_are_numbers(tmp_path):
     assert answer.timings == {"prompt_ms": 12.5, "predicted_n": 3.0}
 
 
+# no output: a list of many small ones where a number is expected
+LISTS = [[]] * 50_000
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"timings": {"k0": LISTS}},
+        {"timings": {"prompt_ms": LISTS, "note": "x" * 100_000}},
+        {"usage": {"prompt_tokens": 7, "completion_tokens": 3, "x": LISTS}},
+        {"usage": {"prompt_tokens": LISTS}},
+        {"usage": {"prompt_tokens_details": {"cached_tokens": LISTS, "x": LISTS}}},
+        {"model": LISTS},
+        {"choices": [{"text": " a", "finish_reason": LISTS}]},
+    ],
+    ids=lambda document: json.dumps(document)[:50],
+)
+def test_of_an_event_the_figures_that_are_known_are_kept_and_are_short(document):
+    reader = StreamReader("/v1/completions")
+    with suppress(StreamError):
+        reader.feed(payload(event(document)), 1.0)
+    assert len(str(vars(reader))) < 2000
+
+
 @pytest.mark.parametrize(
     ("pieces", "words"),
     [
