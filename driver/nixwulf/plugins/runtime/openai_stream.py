@@ -416,7 +416,13 @@ class StreamReader:
         return min(_FASTEST, _FASTER * each / gap) if gap > 0 else _FASTEST
 
     def _take(self, event: Mapping[str, Any], moment: float) -> None:
-        self._model = cut(str(event.get("model") or self._model), _NAME_CHARACTERS)
+        model = cut(str(event.get("model") or self._model), _NAME_CHARACTERS)
+        if self._model not in ("", model):
+            raise StreamError(
+                f"The endpoint's stream begins as of the model {self._model!r} and goes on as of "
+                f"{model!r}; ask a server that answers by one model."
+            )
+        self._model = model
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}
             if choice.get("text") or any(delta.get(name) for name in MESSAGE_TEXTS):

@@ -185,6 +185,14 @@ def test_of_an_event_the_figures_that_are_known_are_kept_and_are_short(document)
     assert len(str(vars(reader))) < 2000
 
 
+@pytest.mark.parametrize("names", [("mine", "other", "mine"), ("other", "", "mine")])
+def test_a_stream_of_two_models_is_no_answer_of_one(tmp_path, names):
+    # hand-made: tokens of a router that changes the model (form: tests/fixtures/openai-streams)
+    tokens = [event({"model": name, "choices": [{"text": " a"}]}) for name in names]
+    with pytest.raises(StreamError, match="'mine' .*'other'|'other' .*'mine'"):
+        asked(tmp_path, [HEAD, *tokens, FINISH, usage(7, 3), DONE, END])
+
+
 @pytest.mark.parametrize(
     ("pieces", "words"),
     [
