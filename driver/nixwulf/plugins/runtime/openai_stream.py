@@ -384,6 +384,8 @@ class StreamReader:
         details = usage.get("prompt_tokens_details") or {}
         cached = details.get("cached_tokens", timings.get("cache_n"))
         tokens = usage.get("completion_tokens", chunks)
+        if tokens > self._most:
+            raise _not_counted("chunks with text", tokens, f"at most {self._most:g} without usage")
         if tokens * 2 + _FEW < chunks:
             raise _not_counted("completion_tokens", tokens, f"about {chunks}, as chunks came")
         return Answer(

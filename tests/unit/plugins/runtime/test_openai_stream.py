@@ -193,6 +193,13 @@ def test_a_stream_of_two_models_is_no_answer_of_one(tmp_path, names):
         asked(tmp_path, [HEAD, *tokens, FINISH, usage(7, 3), DONE, END])
 
 
+def test_without_usage_more_chunks_than_tokens_asked_for_count_nothing(tmp_path):
+    with pytest.raises(StreamError, match="The server does not count: .* 5.* at most 4"):
+        asked(tmp_path, [HEAD, *[text(" a")] * 5, FINISH, DONE, END])
+    counted, _ = asked(tmp_path, [HEAD, *[text(" a")] * 5, FINISH, usage(7, 4), DONE, END])
+    assert counted.tokens == 4
+
+
 @pytest.mark.parametrize(
     ("pieces", "words"),
     [
