@@ -14,7 +14,7 @@ from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.nodes.ssh import each
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.benchmarks import MOST_REQUESTS, MOST_SLOTS, Benchmark
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, require_speeds
@@ -78,11 +78,13 @@ class Serve(Benchmark):
         "concurrency": Parameter(
             default=1,
             minimum=1,
+            maximum=MOST_SLOTS,
             help="requests in flight; llama-server gets as many slots",
         ),
         "requests": Parameter(
             default=8,
             minimum=1,
+            maximum=MOST_REQUESTS,
             help="requests of one pass, at least concurrency",
         ),
         "servers": Parameter(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.benchmarks import MOST_SLOTS, Benchmark
 from nixwulf.plugins.benchmarks.serve import (
     CACHE_BLOCK,
     SERVER_FIGURES,
@@ -61,9 +61,12 @@ class SessionBenchmark(Benchmark):
     name = "session"
     parameters: ClassVar = {
         "concurrency": Parameter(
-            default=1, minimum=1, help="sessions at once; llama-server gets as many slots"
+            default=1,
+            minimum=1,
+            maximum=MOST_SLOTS,
+            help="sessions at once; llama-server gets as many slots",
         ),
-        "turns": Parameter(default=6, minimum=2, help="turns of each session"),
+        "turns": Parameter(default=6, minimum=2, maximum=10_000, help="turns of each session"),
         "system": Parameter(default=512, minimum=1, help="tokens of the system prompt"),
         "message": Parameter(default=64, minimum=1, help="tokens of each user's message"),
         "insertion": Parameter(

@@ -29,7 +29,8 @@ _IGNORED = (":", "event:", "id:", "retry:")
 MESSAGE_TEXTS = ("content", "reasoning_content", "reasoning")
 _NO_EVENT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 _QUOTED = 200
-_LINE_LIMIT = 1 << 20
+# Of an event, or of an error's body; each of a thousand streams may have one that has not ended.
+_LINE_LIMIT = 1 << 17
 # An error, comments of hours, and what an event has beside its token: llama-server's 0.3 kB, those
 # of routers 2 kB.
 _ANSWER_BYTES, _TOKEN_BYTES = 1 << 20, 1 << 14

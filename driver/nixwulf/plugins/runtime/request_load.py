@@ -203,6 +203,7 @@ class Load:
 
         counting is how the server counts; None: tokens are words.
         """
+        await asyncio.sleep(0)  # so that the clocks of a run are read while texts are made
         number = next(self._numbers)
         if self._cutter:
             return await self._cutter.text(number, tokens)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.benchmarks.serve import conditions, metrics, warnings
 from nixwulf.plugins.benchmarks.session import _of_turn
@@ -202,3 +203,32 @@ def test_fewer_requests_than_slots_are_left_out_of_the_plan():
     plan = make_plan(parse_sweep(document, "mine.yaml"), load_cluster("lab"))
     assert [case.parameters["concurrency"] for case in plan.cases] == [1]
     assert [left.reason for left in plan.left_out] == ["4 requests cannot be 8 at once"]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "parameters", "most"),
+    [
+        ("serve", {"concurrency": [1_000_000], "requests": [1_000_000]}, 1024),
+        ("serve", {"requests": [1_000_000]}, 100_000),
+        ("session", {"concurrency": [1_000_000]}, 1024),
+        ("session", {"turns": [1_000_000]}, 10_000),
+        ("serve", {"requests": [100_000], "n_prompt": [1000]}, 1 << 25),
+        ("session", {"system": [100_000], "turns": [500]}, 1 << 25),
+    ],
+)
+def test_more_than_any_cluster_serves_is_refused_before_anything_is_made(
+    benchmark, parameters, most
+):
+    document = {
+        "name": "mine",
+        "models": {"tiny": {"random": {}}},
+        "matrix": {
+            "benchmark": [benchmark],
+            "model": ["tiny"],
+            "nodes": [1],
+            "parallelism": ["single"],
+            "parameters": parameters,
+        },
+    }
+    with pytest.raises(InputError, match=f"{most}"):
+        make_plan(parse_sweep(document, "mine.yaml"), load_cluster("lab"))

@@ -189,3 +189,16 @@ def test_a_beginning_is_sent_once_and_all_prompts_of_a_slot_go_on_from_it(tmp_pa
     assert [one.prompt_tokens for one in sent.answers] == [50 + 20] * 8
     firsts = [prompt.split()[47:49] for _, *prompts in asked for prompt in prompts]
     assert len({tuple(words) for words in firsts}) == 8
+
+
+def test_a_clock_of_the_run_is_read_while_texts_are_made():
+    async def go():
+        load = Load([LoadTarget(None, "m", lambda: None)], "completions", 1, 16)
+        sending = asyncio.create_task(load.send(None, 1000, 1, 2))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.wait({sending})
+        return next(load._numbers)
+
+    assert asyncio.run(go()) < 10
