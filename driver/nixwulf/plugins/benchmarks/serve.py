@@ -33,6 +33,8 @@ TOGETHER_MS = 0.05
 _TOGETHER_SHARE = 0.1
 # More of one answer, and the time from its first chunk to its last is no time of generation.
 _BULK_SHARE = 0.5
+# As much of the tokens after the first may have come in the first chunk, when chunks hold several.
+_FIRST_SHARE = 0.2
 # Of a prompt: less is the chat template, or a first word that two prompts happen to share.
 _CACHED_SHARE = 0.1
 # Tokens of a block of vLLM's cache, which only whole ones are taken from.
@@ -302,7 +304,7 @@ def metrics(
         *([] if drafts else [metric("itl", "ms", gaps, spread=True)]),
         metric("decode", "tok/s", rates, spread=True),
     ]
-    in_bulk = not drafts and any(map(came_in_bulk, answers))
+    in_bulk = any(came_in_bulk(answer, drafts=drafts) for answer in answers)
     require_speeds(answers, decode=not in_bulk, drafts=drafts)
     found = [
         metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True),
@@ -324,10 +326,16 @@ def is_whole(answer: Answer, n_gen: int) -> bool:
     return answer.tokens == n_gen or (not answer.counted and answer.finish == "length")
 
 
-def came_in_bulk(answer: Answer) -> bool:
-    """Whether most chunks of an answer were read at once with the one before."""
-    gaps = answer.gaps_ms
-    return sum(gap < TOGETHER_MS for gap in gaps) > _BULK_SHARE * len(gaps)
+def came_in_bulk(answer: Answer, *, drafts: bool) -> bool:
+    """Whether the times of an answer's chunks are none of its tokens, of which a step drafts some.
+
+    Most were read at once with the one before, too few came to tell how many tokens were in the
+    first, or the server was seen to hold answers back.
+    """
+    gaps, each = answer.gaps_ms, answer.tokens / len(answer.came)
+    together = sum(gap < TOGETHER_MS for gap in gaps) > _BULK_SHARE * len(gaps)
+    few = bool(gaps) and each > 1 and each - 1 >= _FIRST_SHARE * (answer.tokens - 1)
+    return answer.held or (not drafts and (together or few))
 
 
 def warnings(
@@ -365,10 +373,11 @@ def warnings(
         ),
     )
     report(
-        [answer for answer in answers if not drafts and came_in_bulk(answer)],
-        lambda _: (
-            "had most chunks read at once with the one before: decode and itl would not be times "
-            "of the server, and are left out"
+        [answer for answer in answers if came_in_bulk(answer, drafts=drafts)],
+        lambda first: (
+            f"came in bulk, the first in {len(first.came)} chunks, several read at once, held back "
+            "until all was there, or too few: decode and itl would not be times of the server, and "
+            "are left out; ask it without what collects its answers, or for more tokens"
         ),
     )
     report(

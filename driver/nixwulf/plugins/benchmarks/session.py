@@ -300,7 +300,7 @@ def _of_turn(
         means = {"prompt_tokens": fmean(prompts), "cached_tokens": fmean(cached)}
         found.append(replace(metric(_SHARE, "%", shares), observed=means))
     rates = [answer.decode for answer in answers if answer.decode is not None]
-    decode = bool(rates) and (drafts or not any(map(came_in_bulk, answers)))
+    decode = bool(rates) and not any(came_in_bulk(one, drafts=drafts) for one in answers)
     require_speeds(answers, decode=decode, drafts=drafts)
     if decode:
         found.append(metric("turn_decode", "tok/s", rates, spread=True))
@@ -369,10 +369,10 @@ def warnings(
             f"Of {len(answers)} answers {len(short)} had another length than n_gen, the first "
             f"{short[0].tokens} instead of {script.n_gen} (finish_reason {short[0].finish!r})."
         )
-    if not drafts and (bulk := sum(map(came_in_bulk, answers))):
+    if bulk := sum(came_in_bulk(one, drafts=drafts) for one in answers):
         found.append(
-            f"Of {len(answers)} answers {bulk} had most chunks read at once with the one before: "
-            "turn_decode of those turns would not be of the server, and is left out."
+            f"Of {len(answers)} answers {bulk} came in bulk, as of serve: turn_decode of those "
+            "turns would not be of the server, and is left out."
         )
     busy = max(one.whole.client_share for one in passes)
     return [*found, *busy_client(busy)]

@@ -39,9 +39,8 @@ TOKEN_CHARACTERS, _NAME_CHARACTERS = 128, 256
 # What is kept of usage and of llama-server's timings, which may have lists of a megabyte beside.
 _COUNTS = ("prompt_tokens", "completion_tokens")
 _FIGURES = (
-    *("prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "cache_n"),
-    *("predicted_n", "predicted_ms", "predicted_per_token_ms", "predicted_per_second"),
-    *("draft_n", "draft_n_accepted"),
+    *("prompt_n", "prompt_ms", "prompt_per_second", "cache_n", "draft_n", "draft_n_accepted"),
+    *("predicted_n", "predicted_ms", "predicted_per_second"),
 )
 # A token of a thought's end may come in two chunks.
 _FEW = 16
@@ -83,7 +82,8 @@ class Answer:
     cached_tokens, of the prompt that its cache had, is None where it does not say, as some do not
     of none. text is what it wrote, without thoughts that an API has apart, if it was kept.
     finish is why it ended; timings are its own figures where it gives any (llama-server). model is
-    what the server calls the model that answered, empty where it does not say.
+    what the server calls the model that answered, empty where it does not say. held is whether the
+    server was seen to keep what it had until all was there.
     """
 
     sent: float
@@ -95,6 +95,7 @@ class Answer:
     timings: Mapping[str, float]
     text: str = ""
     model: str = ""
+    held: bool = False
 
     @property
     def counted(self) -> bool:
@@ -121,7 +122,7 @@ class Answer:
         """As a line of the raw file: came in milliseconds after sent."""
         came_ms = [round((moment - self.sent) * 1e3, 4) for moment in self.came]
         known = {key: value for key, value in asdict(self).items() if value is not None}
-        del known["text"]
+        del known["text"], known["held"]
         return {**known, "came": came_ms, "timings": dict(self.timings)}
 
 

@@ -10,7 +10,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.plugins.runtime.openai_stream import (
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _IGNORE_EOS = {"ignore_eos": True}
 _BAD_REQUEST = (400, 422)
 _NUMBER_BITS = 48
+# Tokens by which a server is seen to stream, times that it is tried, and the least that they take.
+_SEVERAL, _TRIES, _QUICK_MS = 16, 3, 10.0
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ class Load:
     keeps_text: bool = False
     _numbers: Iterator[int] = field(init=False)
     _cutter: Cutter | None = None
+    _held: bool = False
     _beginnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -173,6 +176,7 @@ class Load:
             self.extra = {}
             first = await self._count(rows[0])
         second = await self._count(rows[1])
+        self._held = self.servers[0].foreign and await self._holds_back(rows[1])
         if first is None or second is None:
             self._cutter = self._cut(Counting(0, 1), _words)
             return None
@@ -270,7 +274,20 @@ class Load:
             server.busy -= 1
         if problem := other_model(server.answers_as, {"model": answer.model}):
             raise StreamError(problem)
-        return answer
+        return replace(answer, held=True) if self._held else answer
+
+    async def _holds_back(self, text: str) -> bool:
+        """Whether text comes when all is there, as through a proxy that collects an answer.
+
+        An answer of one token tells when the first can come. Machines may stand still once.
+        """
+        for _ in range(_TRIES):
+            one = (await self.ask(0, text, 1)).ttft_ms
+            several = await self.ask(0, text, _SEVERAL)
+            took = (several.came[-1] - several.sent) * 1e3 - one
+            if took < _QUICK_MS or several.ttft_ms - one < took / 2:
+                return False
+        return True
 
     def _server_of(self, slot: int) -> int:
         """The place of a slot's own server, else that with fewest in flight, then of these sent."""

@@ -97,8 +97,6 @@ def test_an_answer_that_comes_in_bulk_gives_no_time_between_tokens():
     ("came", "tokens"),
     [
         ((1.0, 1.0003), 4096),
-        ((1.0, 1.0003), 32),
-        ((1.0, 1.001), 64),
         ((1.0, 1.05), 256),
         ((1.0, 1.00001), 4096),
         ((0.00001,), 16),
@@ -108,6 +106,38 @@ def test_an_answer_that_comes_in_bulk_gives_no_time_between_tokens():
 def test_more_tokens_than_chunks_can_have_brought_are_no_speed(of, came, tokens):
     with pytest.raises(StreamError, match="The server does not count"):
         of(a_pass(answer(came=came, tokens=tokens), answer()))
+
+
+@pytest.mark.parametrize(
+    ("came", "tokens", "known"),
+    [
+        ((1.0, 1.002), 16, False),
+        ((1.0, 1.002, 1.004, 1.006), 16, False),
+        ((1.0, 1.0003), 32, False),
+        ((1.0, 1.2, 1.4), 64, False),
+        ((1.0, 1.1), 2, True),
+        ((1.0, 1.1, 1.2), 4, True),
+        (tuple(1.0 + n / 10 for n in range(8)), 64, True),
+        (tuple(1.0 + n / 10 for n in range(12)), 16, True),
+    ],
+)
+@pytest.mark.parametrize(
+    ("of", "name"), [(by_name, "decode"), (lambda one: turns(one.answers), "turn_decode")]
+)
+def test_a_speed_is_told_where_enough_chunks_came_to_know_the_tokens_of_the_first(
+    of, name, came, tokens, known
+):
+    one = a_pass(answer(came=came, tokens=tokens))
+    assert (name in {getattr(metric, "name", metric) for metric in of(one)}) == known
+    assert any("came in bulk" in words for words in told(one)) != known
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_a_server_that_was_seen_to_hold_answers_back_has_no_speed_of_decode(drafts):
+    held = a_pass(replace(answer(), held=True))
+    found = {one.name for one in metrics([held], "warm", {}, drafts=drafts)}
+    assert {"ttft", "throughput"} <= found
+    assert not {"decode", "itl"} & found
 
 
 def test_tokens_of_a_draft_come_together():
