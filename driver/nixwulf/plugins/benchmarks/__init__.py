@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run
 
 MOST_SLOTS, MOST_REQUESTS = 1024, 100_000
-"""Requests at once and in a pass: nodes that we know serve some hundreds, in hours some thousands.
-"""
+"""Requests at once and in a pass: clusters serve some hundreds, and in hours some thousands."""
 # 130 MB of text, and hours of any cluster.
 _MOST_TOKENS = 1 << 25
 

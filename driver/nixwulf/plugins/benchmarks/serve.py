@@ -188,9 +188,7 @@ def of_replicas(
 ) -> list[Metric]:
     """The tokens of each replica over the time of the whole pass, tok/s: their sum is throughput.
 
-    Args:
-        nodes: names, in the order of the servers.
-        state: "warm" or "cold".
+    nodes are names, in the order of the servers.
     """
     return [
         Metric(
@@ -349,12 +347,8 @@ def warnings(
 ) -> list[str]:
     """What a reader of the numbers has to know: counts that disagree, caches, a busy client.
 
-    Args:
-        n_prompt: tokens of each prompt, as asked for.
-        n_gen: tokens of each answer, as asked for.
-        counting: how the server counts prompts; None where it does not.
-        depth: tokens before each prompt, as asked for.
-        drafts: whether tokens are drafted: those of a step come together, in one chunk or several.
+    n_prompt, n_gen and depth are tokens as asked for; counting is how the server counts prompts,
+    None where it does not; drafts: whether the tokens of a step come together.
     """
     answers = [answer for one in passes for answer in one.answers]
     total, asked = len(answers), depth + n_prompt

@@ -19,13 +19,14 @@ from nixwulf.plugins.benchmarks.serve import (
     CACHE_BLOCK,
     SERVER_FIGURES,
     WARM_UP_TOKENS,
+    Serve,
     busy_client,
     came_in_bulk,
     is_whole,
     keep,
 )
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, Content, require_speeds
+from nixwulf.plugins.runtime.openai_stream import Answer, Content, require_speeds
 from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.plugins.runtime.texts import KINDS, ROWS, Counting
@@ -80,11 +81,7 @@ class SessionBenchmark(Benchmark):
             help="hit: a turn begins as the one before; miss: no turn begins as another",
         ),
         "text": Parameter(default=ROWS, choices=(ROWS, *KINDS), help="as of serve"),
-        "api": Parameter(
-            default="completions",
-            choices=tuple(PATHS),
-            help="/v1/completions or /v1/chat/completions",
-        ),
+        "api": Serve.parameters["api"],
     }
     engines = None
     shows_acceptance = True
@@ -230,12 +227,7 @@ async def _session(load: Load, lines: Lines, n_gen: int) -> tuple[Answer, ...]:
 def conditions(
     values: Mapping[str, Any], passes: Sequence[Conversations], counting: Counting | None
 ) -> dict[str, Any]:
-    """What all metrics hold for.
-
-    Args:
-        values: the case's parameters, and whether requests had ignore_eos.
-        counting: how the server counts prompts; None where it does not.
-    """
+    """What all metrics hold for; values and counting are as of serve."""
     found = {key: values[key] for key in SessionBenchmark.parameters}
     if found["text"] in KINDS:
         found["text_digest"] = KINDS[found["text"]].digest
@@ -259,9 +251,7 @@ def metrics(
 ) -> list[Metric]:
     """Those of each turn, over all sessions and passes, then those of whole sessions.
 
-    Args:
-        state: "warm" or "cold".
-        drafts: whether tokens are drafted: those of a step come together.
+    state and drafts are as of serve.
     """
     found = []
     for turn in range(1, script.turns + 1):
@@ -275,12 +265,14 @@ def metrics(
     told = any(answer.cached_tokens is not None for one in wholes for answer in one.answers)
     return [
         *(one for one in found if told or one.name != _SHARE),
-        Metric("session_time", "s", _rounded(seconds), state, conditions, distribution=True),
+        Metric(
+            "session_time", "s", speculation.rounded(seconds), state, conditions, distribution=True
+        ),
         replace(
-            Metric("throughput", "tok/s", _rounded(speeds), state, conditions),
+            Metric("throughput", "tok/s", speculation.rounded(speeds), state, conditions),
             windows=tuple(one.window for one in wholes),
         ),
-        Metric("client_busy", "%", _rounded(busy), state, conditions),
+        Metric("client_busy", "%", speculation.rounded(busy), state, conditions),
     ]
 
 
@@ -290,7 +282,7 @@ def _of_turn(
     """One sample for each session; its share of the cache where prompts were counted."""
 
     def metric(name: str, unit: str, samples: Sequence[float], *, spread: bool = False) -> Metric:
-        return Metric(name, unit, _rounded(samples), state, holds, distribution=spread)
+        return Metric(name, unit, speculation.rounded(samples), state, holds, distribution=spread)
 
     found = [metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True)]
     prompts = [answer.prompt_tokens or 0 for answer in answers]
@@ -310,10 +302,6 @@ def _of_turn(
     return found
 
 
-def _rounded(samples: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(sample, 4) for sample in samples)
-
-
 def warnings(
     passes: Sequence[Conversations],
     script: Script,
@@ -323,9 +311,7 @@ def warnings(
 ) -> list[str]:
     """What a reader of the numbers has to know: lost caches, odd counts, a busy client.
 
-    Args:
-        counting: how the server counts prompts; None where it does not.
-        drafts: whether tokens are drafted: those of a step come together.
+    counting and drafts are as of serve.
     """
     sessions = [answers for one in passes for answers in one.answers]
     answers = list(chain.from_iterable(sessions))

@@ -127,11 +127,9 @@ class Answer:
 
 
 def other_model(asked: str, answer: Mapping[str, Any]) -> str | None:
-    """Why an answer is of another model than the one that was asked for, or None.
+    """Why an answer, in JSON, is of another model than was asked for, or None.
 
-    Args:
-        asked: the name that it has to give; empty: any.
-        answer: as JSON; one that names no model may be of any.
+    One that names no model may be of any, as may any where none was asked for.
     """
     named = answer.get("model")
     if not asked or not isinstance(named, str) or named in ("", asked):
@@ -283,10 +281,7 @@ def require_possible(
 def require_speeds(answers: Sequence[Answer], *, decode: bool, drafts: bool) -> None:
     """Raise StreamError for more tokens than chunks can have brought, all in all or in the time.
 
-    Args:
-        answers: of which a speed is to be told.
-        decode: whether that of decode is.
-        drafts: whether tokens are drafted: those of a step come together.
+    decode: whether that speed is to be told; drafts: whether the tokens of a step come together.
     """
     for one in answers:
         chunks, whole = len(one.came), one.came[-1] - one.sent

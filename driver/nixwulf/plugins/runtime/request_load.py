@@ -214,15 +214,7 @@ class Load:
         return (counting or Counting(0, 1)).prompt(number, tokens, self.seed)
 
     async def fill(self, counting: Counting | None, slots: int) -> None:
-        """Send the beginning of each slot, so that a server with a cache has it there.
-
-        Args:
-            counting: how the server counts prompts; None: in words.
-            slots: in flight at once, as `send` is asked for afterwards.
-
-        Raises:
-            StreamError: an answer is not whole.
-        """
+        """Send the beginning of each slot, so that a cache has it there; as of `send`."""
         found = [await self.text_of(counting, self.depth) for _ in range(slots)]
         self._beginnings = tuple(found)
         await asyncio.gather(
@@ -230,14 +222,9 @@ class Load:
         )
 
     async def send(self, counting: Counting | None, requests: int, slots: int, n_gen: int) -> Pass:
-        """Send requests, each as soon as one of the slots is free.
+        """Send requests, each as soon as one of the slots is free; raises StreamError.
 
-        Args:
-            counting: how the server counts prompts; None: prompts have n_prompt words.
-            n_gen: tokens of each answer.
-
-        Raises:
-            StreamError: an answer is not whole.
+        counting is how the server counts prompts; None: prompts have n_prompt words.
         """
         own = counting.own if counting and self._beginnings else 0
         texts = [await self.text_of(counting, self.n_prompt + own) for _ in range(requests)]
