@@ -9,7 +9,7 @@ from typing import Any
 
 from markdown import code, codes, table
 
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import MOST, Parameter
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 from nixwulf.plugins.gates import all_gates
@@ -85,7 +85,8 @@ def _values(one: Parameter) -> str:
         return codes(one.choices)
     if isinstance(one.default, bool):
         return codes(("true", "false"))
-    return f"from {one.minimum}" if isinstance(one.default, int) else "text"
+    most = f" to {one.maximum}" if one.maximum < MOST else ""
+    return f"from {one.minimum}{most}" if isinstance(one.default, int) else "text"
 
 
 def _yaml(value: int | str) -> str:

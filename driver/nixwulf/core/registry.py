@@ -12,6 +12,8 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.text import did_you_mean
 
 Found = TypeVar("Found")
+MOST = (1 << 31) - 1
+"""Of a number where nothing says less: foreign programs read 32 bits."""
 
 
 def discover(package: ModuleType, attribute: str) -> dict[str, object]:
@@ -46,6 +48,7 @@ class Parameter:
 
     default: int | str
     minimum: int = 0
+    maximum: int = MOST
     choices: tuple[str, ...] = ()
     help: str = ""
     omitted: bool = False
@@ -58,4 +61,6 @@ class Parameter:
             return f"one of {', '.join(self.choices)}"
         if isinstance(value, int) and value < self.minimum:
             return f"int of at least {self.minimum}"
+        if isinstance(value, int) and value > self.maximum:
+            return f"int of at most {self.maximum}"
         return None

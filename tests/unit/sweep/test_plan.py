@@ -274,6 +274,10 @@ def test_a_baseline_without_a_case_to_compare_with_is_refused_before_a_run(lab, 
             {"parameters": {"n_gen": [-1]}},
             "the parameter 'n_gen' is -1, expected int of at least 0",
         ),
+        (
+            {"parameters": {"n_gen": [2**63 - 1]}},
+            f"the parameter 'n_gen' is {2**63 - 1}, expected int of at most {2**31 - 1}",
+        ),
         ({"parameters": {"n_gen": ["1"]}}, "the parameter 'n_gen' is '1'"),
         (
             {"repetition": 3},

@@ -16,10 +16,16 @@ from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter, choose, discover
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.cables import OverCables, cables_problem
+from nixwulf.plugins.runtime.openai import longest_request
 from nixwulf.results.identity import REPLICAS
 
 if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run
+
+MOST_SLOTS, MOST_REQUESTS = 1024, 100_000
+"""Requests at once and in a pass: clusters serve some hundreds, and in hours some thousands."""
+# 130 MB of text, and hours of any cluster.
+_MOST_TOKENS = 1 << 25
 
 
 class Benchmark(ABC):
@@ -74,6 +80,15 @@ class Benchmark(ABC):
             requests, slots = (point["parameters"][key] for key in ("requests", "concurrency"))
             if requests < slots:
                 return f"{requests} requests cannot be {slots} at once"
+        if "concurrency" in self.parameters:
+            values = point["parameters"]
+            several = values.get("requests", values["concurrency"])
+            each = longest_request(values) + values.get("turns", 0) * values.get("system", 0)
+            if several * each > _MOST_TOKENS:
+                return (
+                    f"a pass would have {several * each} tokens, and {_MOST_TOKENS} are the most; "
+                    "ask for fewer or shorter requests"
+                )
         return cables_problem(self.name, self.over_cables, point) if self.engines == () else None
 
     def missing(self, programs: Mapping[str, str]) -> str | None:

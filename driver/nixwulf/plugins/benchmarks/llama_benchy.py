@@ -29,7 +29,7 @@ from nixwulf.nodes.ssh import THIS_MACHINE
 from nixwulf.outputs import llama_benchy as parser
 from nixwulf.outputs import present
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.benchmarks import MOST_SLOTS, Benchmark
 from nixwulf.plugins.runtime.loopback import loopback_port
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
@@ -67,6 +67,7 @@ class LlamaBenchy(Benchmark):
         "concurrency": Parameter(
             default=1,
             minimum=1,
+            maximum=MOST_SLOTS,
             help="--concurrency, requests in flight; llama-server gets as many slots",
         ),
         "n_prompt": Parameter(default=2048, minimum=1, help="--pp, tokens of each prompt"),

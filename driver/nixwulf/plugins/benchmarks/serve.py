@@ -14,7 +14,7 @@ from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.nodes.ssh import each
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.benchmarks import MOST_REQUESTS, MOST_SLOTS, Benchmark
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, require_speeds
@@ -33,6 +33,8 @@ TOGETHER_MS = 0.05
 _TOGETHER_SHARE = 0.1
 # More of one answer, and the time from its first chunk to its last is no time of generation.
 _BULK_SHARE = 0.5
+# As much of the tokens after the first may have come in the first chunk, when chunks hold several.
+_FIRST_SHARE = 0.2
 # Of a prompt: less is the chat template, or a first word that two prompts happen to share.
 _CACHED_SHARE = 0.1
 # Tokens of a block of vLLM's cache, which only whole ones are taken from.
@@ -78,11 +80,13 @@ class Serve(Benchmark):
         "concurrency": Parameter(
             default=1,
             minimum=1,
+            maximum=MOST_SLOTS,
             help="requests in flight; llama-server gets as many slots",
         ),
         "requests": Parameter(
             default=8,
             minimum=1,
+            maximum=MOST_REQUESTS,
             help="requests of one pass, at least concurrency",
         ),
         "servers": Parameter(
@@ -184,7 +188,7 @@ def of_replicas(
 ) -> list[Metric]:
     """The tokens of each replica over the time of the whole pass, tok/s: their sum is throughput.
 
-    nodes: names, in the order of the servers. state: "warm" or "cold".
+    nodes are names, in the order of the servers.
     """
     return [
         Metric(
@@ -295,7 +299,7 @@ def metrics(
         *([] if drafts else [metric("itl", "ms", gaps, spread=True)]),
         metric("decode", "tok/s", rates, spread=True),
     ]
-    in_bulk = not drafts and any(map(came_in_bulk, answers))
+    in_bulk = any(came_in_bulk(answer, drafts=drafts) for answer in answers)
     require_speeds(answers, decode=not in_bulk, drafts=drafts)
     found = [
         metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True),
@@ -317,10 +321,16 @@ def is_whole(answer: Answer, n_gen: int) -> bool:
     return answer.tokens == n_gen or (not answer.counted and answer.finish == "length")
 
 
-def came_in_bulk(answer: Answer) -> bool:
-    """Whether most chunks of an answer were read at once with the one before."""
-    gaps = answer.gaps_ms
-    return sum(gap < TOGETHER_MS for gap in gaps) > _BULK_SHARE * len(gaps)
+def came_in_bulk(answer: Answer, *, drafts: bool) -> bool:
+    """Whether the times of an answer's chunks are none of its tokens, of which a step drafts some.
+
+    Most were read at once with the one before, too few came to tell how many tokens were in the
+    first, or the server was seen to hold answers back.
+    """
+    gaps, each = answer.gaps_ms, answer.tokens / len(answer.came)
+    together = sum(gap < TOGETHER_MS for gap in gaps) > _BULK_SHARE * len(gaps)
+    few = bool(gaps) and each > 1 and each - 1 >= _FIRST_SHARE * (answer.tokens - 1)
+    return answer.held or (not drafts and (together or few))
 
 
 def warnings(
@@ -334,12 +344,8 @@ def warnings(
 ) -> list[str]:
     """What a reader of the numbers has to know: counts that disagree, caches, a busy client.
 
-    Args:
-        n_prompt: tokens of each prompt, as asked for.
-        n_gen: tokens of each answer, as asked for.
-        counting: how the server counts prompts; None where it does not.
-        depth: tokens before each prompt, as asked for.
-        drafts: whether tokens are drafted: those of a step come together, in one chunk or several.
+    n_prompt, n_gen and depth are tokens as asked for; counting is how the server counts prompts,
+    None where it does not; drafts: whether the tokens of a step come together.
     """
     answers = [answer for one in passes for answer in one.answers]
     total, asked = len(answers), depth + n_prompt
@@ -358,10 +364,11 @@ def warnings(
         ),
     )
     report(
-        [answer for answer in answers if not drafts and came_in_bulk(answer)],
-        lambda _: (
-            "had most chunks read at once with the one before: decode and itl would not be times "
-            "of the server, and are left out"
+        [answer for answer in answers if came_in_bulk(answer, drafts=drafts)],
+        lambda first: (
+            f"came in bulk, the first in {len(first.came)} chunks, several read at once, held back "
+            "until all was there, or too few: decode and itl would not be times of the server, and "
+            "are left out; ask it without what collects its answers, or for more tokens"
         ),
     )
     report(

@@ -14,18 +14,19 @@ from typing import Any, ClassVar
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark
+from nixwulf.plugins.benchmarks import MOST_SLOTS, Benchmark
 from nixwulf.plugins.benchmarks.serve import (
     CACHE_BLOCK,
     SERVER_FIGURES,
     WARM_UP_TOKENS,
+    Serve,
     busy_client,
     came_in_bulk,
     is_whole,
     keep,
 )
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, Content, require_speeds
+from nixwulf.plugins.runtime.openai_stream import Answer, Content, require_speeds
 from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.plugins.runtime.texts import KINDS, ROWS, Counting
@@ -61,9 +62,12 @@ class SessionBenchmark(Benchmark):
     name = "session"
     parameters: ClassVar = {
         "concurrency": Parameter(
-            default=1, minimum=1, help="sessions at once; llama-server gets as many slots"
+            default=1,
+            minimum=1,
+            maximum=MOST_SLOTS,
+            help="sessions at once; llama-server gets as many slots",
         ),
-        "turns": Parameter(default=6, minimum=2, help="turns of each session"),
+        "turns": Parameter(default=6, minimum=2, maximum=10_000, help="turns of each session"),
         "system": Parameter(default=512, minimum=1, help="tokens of the system prompt"),
         "message": Parameter(default=64, minimum=1, help="tokens of each user's message"),
         "insertion": Parameter(
@@ -77,11 +81,7 @@ class SessionBenchmark(Benchmark):
             help="hit: a turn begins as the one before; miss: no turn begins as another",
         ),
         "text": Parameter(default=ROWS, choices=(ROWS, *KINDS), help="as of serve"),
-        "api": Parameter(
-            default="completions",
-            choices=tuple(PATHS),
-            help="/v1/completions or /v1/chat/completions",
-        ),
+        "api": Serve.parameters["api"],
     }
     engines = None
     shows_acceptance = True
@@ -227,11 +227,7 @@ async def _session(load: Load, lines: Lines, n_gen: int) -> tuple[Answer, ...]:
 def conditions(
     values: Mapping[str, Any], passes: Sequence[Conversations], counting: Counting | None
 ) -> dict[str, Any]:
-    """What all metrics hold for.
-
-    values: the case's parameters, and whether requests had ignore_eos. counting: how the server
-    counts prompts; None where it does not.
-    """
+    """What all metrics hold for; values and counting are as of serve."""
     found = {key: values[key] for key in SessionBenchmark.parameters}
     if found["text"] in KINDS:
         found["text_digest"] = KINDS[found["text"]].digest
@@ -255,7 +251,7 @@ def metrics(
 ) -> list[Metric]:
     """Those of each turn, over all sessions and passes, then those of whole sessions.
 
-    state: "warm" or "cold". drafts: whether tokens are drafted: those of a step come together.
+    state and drafts are as of serve.
     """
     found = []
     for turn in range(1, script.turns + 1):
@@ -269,12 +265,14 @@ def metrics(
     told = any(answer.cached_tokens is not None for one in wholes for answer in one.answers)
     return [
         *(one for one in found if told or one.name != _SHARE),
-        Metric("session_time", "s", _rounded(seconds), state, conditions, distribution=True),
+        Metric(
+            "session_time", "s", speculation.rounded(seconds), state, conditions, distribution=True
+        ),
         replace(
-            Metric("throughput", "tok/s", _rounded(speeds), state, conditions),
+            Metric("throughput", "tok/s", speculation.rounded(speeds), state, conditions),
             windows=tuple(one.window for one in wholes),
         ),
-        Metric("client_busy", "%", _rounded(busy), state, conditions),
+        Metric("client_busy", "%", speculation.rounded(busy), state, conditions),
     ]
 
 
@@ -284,7 +282,7 @@ def _of_turn(
     """One sample for each session; its share of the cache where prompts were counted."""
 
     def metric(name: str, unit: str, samples: Sequence[float], *, spread: bool = False) -> Metric:
-        return Metric(name, unit, _rounded(samples), state, holds, distribution=spread)
+        return Metric(name, unit, speculation.rounded(samples), state, holds, distribution=spread)
 
     found = [metric("ttft", "ms", [answer.ttft_ms for answer in answers], spread=True)]
     prompts = [answer.prompt_tokens or 0 for answer in answers]
@@ -294,7 +292,7 @@ def _of_turn(
         means = {"prompt_tokens": fmean(prompts), "cached_tokens": fmean(cached)}
         found.append(replace(metric(_SHARE, "%", shares), observed=means))
     rates = [answer.decode for answer in answers if answer.decode is not None]
-    decode = bool(rates) and (drafts or not any(map(came_in_bulk, answers)))
+    decode = bool(rates) and not any(came_in_bulk(one, drafts=drafts) for one in answers)
     require_speeds(answers, decode=decode, drafts=drafts)
     if decode:
         found.append(metric("turn_decode", "tok/s", rates, spread=True))
@@ -302,10 +300,6 @@ def _of_turn(
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
             found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
     return found
-
-
-def _rounded(samples: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(sample, 4) for sample in samples)
 
 
 def warnings(
@@ -317,8 +311,7 @@ def warnings(
 ) -> list[str]:
     """What a reader of the numbers has to know: lost caches, odd counts, a busy client.
 
-    counting: how the server counts prompts; None where it does not. drafts: whether tokens are
-    drafted: those of a step come together.
+    counting and drafts are as of serve.
     """
     sessions = [answers for one in passes for answers in one.answers]
     answers = list(chain.from_iterable(sessions))
@@ -362,10 +355,10 @@ def warnings(
             f"Of {len(answers)} answers {len(short)} had another length than n_gen, the first "
             f"{short[0].tokens} instead of {script.n_gen} (finish_reason {short[0].finish!r})."
         )
-    if not drafts and (bulk := sum(map(came_in_bulk, answers))):
+    if bulk := sum(came_in_bulk(one, drafts=drafts) for one in answers):
         found.append(
-            f"Of {len(answers)} answers {bulk} had most chunks read at once with the one before: "
-            "turn_decode of those turns would not be of the server, and is left out."
+            f"Of {len(answers)} answers {bulk} came in bulk, as of serve: turn_decode of those "
+            "turns would not be of the server, and is left out."
         )
     busy = max(one.whole.client_share for one in passes)
     return [*found, *busy_client(busy)]

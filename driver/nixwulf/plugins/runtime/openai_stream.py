@@ -29,12 +29,19 @@ _IGNORED = (":", "event:", "id:", "retry:")
 MESSAGE_TEXTS = ("content", "reasoning_content", "reasoning")
 _NO_EVENT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 _QUOTED = 200
-_LINE_LIMIT = 1 << 20
+# Of an event, or of an error's body; each of a thousand streams may have one that has not ended.
+_LINE_LIMIT = 1 << 17
 # An error, comments of hours, and what an event has beside its token: llama-server's 0.3 kB, those
 # of routers 2 kB.
 _ANSWER_BYTES, _TOKEN_BYTES = 1 << 20, 1 << 14
-# The longest tokens of vocabularies have 128 characters. llama-server gives 12 timings.
-TOKEN_CHARACTERS, _TIMINGS, _NAME_CHARACTERS = 128, 64, 256
+# The longest tokens of vocabularies have 128 characters.
+TOKEN_CHARACTERS, _NAME_CHARACTERS = 128, 256
+# What is kept of usage and of llama-server's timings, which may have lists of a megabyte beside.
+_COUNTS = ("prompt_tokens", "completion_tokens")
+_FIGURES = (
+    *("prompt_n", "prompt_ms", "prompt_per_second", "cache_n", "draft_n", "draft_n_accepted"),
+    *("predicted_n", "predicted_ms", "predicted_per_second"),
+)
 # A token of a thought's end may come in two chunks.
 _FEW = 16
 # Prompts of routers, in tokens.
@@ -75,7 +82,8 @@ class Answer:
     cached_tokens, of the prompt that its cache had, is None where it does not say, as some do not
     of none. text is what it wrote, without thoughts that an API has apart, if it was kept.
     finish is why it ended; timings are its own figures where it gives any (llama-server). model is
-    what the server calls the model that answered, empty where it does not say.
+    what the server calls the model that answered, empty where it does not say. held is whether the
+    server was seen to keep what it had until all was there.
     """
 
     sent: float
@@ -87,6 +95,7 @@ class Answer:
     timings: Mapping[str, float]
     text: str = ""
     model: str = ""
+    held: bool = False
 
     @property
     def counted(self) -> bool:
@@ -113,15 +122,14 @@ class Answer:
         """As a line of the raw file: came in milliseconds after sent."""
         came_ms = [round((moment - self.sent) * 1e3, 4) for moment in self.came]
         known = {key: value for key, value in asdict(self).items() if value is not None}
-        del known["text"]
+        del known["text"], known["held"]
         return {**known, "came": came_ms, "timings": dict(self.timings)}
 
 
 def other_model(asked: str, answer: Mapping[str, Any]) -> str | None:
-    """Why an answer is of another model than the one that was asked for, or None.
+    """Why an answer, in JSON, is of another model than was asked for, or None.
 
-    asked: the name that it has to give; empty: any. answer: as JSON; one that names no model may be
-    of any.
+    One that names no model may be of any, as may any where none was asked for.
     """
     named = answer.get("model")
     if not asked or not isinstance(named, str) or named in ("", asked):
@@ -237,7 +245,7 @@ def require_possible(
     prompts, took_ms = asked + _ROUTERS_OWN, seconds * 1e3 * (1 + _CLOCKS) + _CLOCKS_MS
     figures = {key: one for key, one in timings.items() if isinstance(one, int | float)}
     if usage:
-        counts = {key: usage.get(key) for key in ("prompt_tokens", "completion_tokens")}
+        counts = {key: usage.get(key) for key in _COUNTS}
         require_counts(counts, {"prompt_tokens": prompts, "completion_tokens": most})
         prompts = counts["prompt_tokens"] or 0
     details = usage.get("prompt_tokens_details") or {}
@@ -272,10 +280,7 @@ def require_possible(
 def require_speeds(answers: Sequence[Answer], *, decode: bool, drafts: bool) -> None:
     """Raise StreamError for more tokens than chunks can have brought, all in all or in the time.
 
-    Args:
-        answers: of which a speed is to be told.
-        decode: whether that of decode is.
-        drafts: whether tokens are drafted: those of a step come together.
+    decode: whether that speed is to be told; drafts: whether the tokens of a step come together.
     """
     for one in answers:
         chunks, whole = len(one.came), one.came[-1] - one.sent
@@ -374,6 +379,8 @@ class StreamReader:
         details = usage.get("prompt_tokens_details") or {}
         cached = details.get("cached_tokens", timings.get("cache_n"))
         tokens = usage.get("completion_tokens", chunks)
+        if tokens > self._most:
+            raise _not_counted("chunks with text", tokens, f"at most {self._most:g} without usage")
         if tokens * 2 + _FEW < chunks:
             raise _not_counted("completion_tokens", tokens, f"about {chunks}, as chunks came")
         return Answer(
@@ -406,7 +413,13 @@ class StreamReader:
         return min(_FASTEST, _FASTER * each / gap) if gap > 0 else _FASTEST
 
     def _take(self, event: Mapping[str, Any], moment: float) -> None:
-        self._model = cut(str(event.get("model") or self._model), _NAME_CHARACTERS)
+        model = cut(str(event.get("model") or self._model), _NAME_CHARACTERS)
+        if self._model not in ("", model):
+            raise StreamError(
+                f"The endpoint's stream begins as of the model {self._model!r} and goes on as of "
+                f"{model!r}; ask a server that answers by one model."
+            )
+        self._model = model
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}
             if choice.get("text") or any(delta.get(name) for name in MESSAGE_TEXTS):
@@ -416,19 +429,24 @@ class StreamReader:
                 self._texts += [text] if self._keeps_text else []
             self._finish = cut(str(choice.get("finish_reason") or self._finish), _NAME_CHARACTERS)
         if usage := event.get("usage"):
-            if not isinstance(usage.get("prompt_tokens_details") or {}, dict):
-                raise TypeError
-            self._usage = dict(usage)
-        for key, value in (event.get("timings") or {}).items():
-            self._timings[cut(key, _NAME_CHARACTERS)] = value
-        if len(self._timings) > _TIMINGS:
-            raise _not_counted("timings", len(self._timings), f"at most {_TIMINGS} figures")
+            details = _short(usage.get("prompt_tokens_details") or {}, ("cached_tokens",))
+            self._usage = {**_short(usage, _COUNTS), "prompt_tokens_details": details}
+        self._timings |= _short(event.get("timings") or {}, _FIGURES)
         most = (self._most + _FEW) * TOKEN_CHARACTERS
         if self._characters > most:
             raise _not_counted("characters of text", self._characters, f"at most {most:g}")
         if len(self.came) > self._most + _FEW:
             asked = f"at most {self._most:g}, as max_tokens asked for"
             raise _not_counted("chunks with text", len(self.came), asked)
+
+
+def _short(document: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """What a document has of some keys: numbers, and what is none as a text to be refused."""
+    return {
+        key: value if isinstance(value, int | float | None) else cut(str(value), _SHOWN)
+        for key, value in dict(document).items()
+        if key in keys
+    }
 
 
 def _message(text: str) -> str:

@@ -10,7 +10,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.plugins.runtime.openai_stream import (
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _IGNORE_EOS = {"ignore_eos": True}
 _BAD_REQUEST = (400, 422)
 _NUMBER_BITS = 48
+# Tokens by which a server is seen to stream, times that it is tried, and the least that they take.
+_SEVERAL, _TRIES, _QUICK_MS = 16, 3, 10.0
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ class Load:
     keeps_text: bool = False
     _numbers: Iterator[int] = field(init=False)
     _cutter: Cutter | None = None
+    _held: bool = False
     _beginnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -173,6 +176,7 @@ class Load:
             self.extra = {}
             first = await self._count(rows[0])
         second = await self._count(rows[1])
+        self._held = self.servers[0].foreign and await self._holds_back(rows[1])
         if first is None or second is None:
             self._cutter = self._cut(Counting(0, 1), _words)
             return None
@@ -203,19 +207,14 @@ class Load:
 
         counting is how the server counts; None: tokens are words.
         """
+        await asyncio.sleep(0)  # so that the clocks of a run are read while texts are made
         number = next(self._numbers)
         if self._cutter:
             return await self._cutter.text(number, tokens)
         return (counting or Counting(0, 1)).prompt(number, tokens, self.seed)
 
     async def fill(self, counting: Counting | None, slots: int) -> None:
-        """Send the beginning of each slot, so that a server with a cache has it there.
-
-        counting: how the server counts prompts; None: in words. slots: in flight at once, as `send`
-        is asked for afterwards.
-
-        Raises StreamError: an answer is not whole.
-        """
+        """Send the beginning of each slot, so that a cache has it there; as of `send`."""
         found = [await self.text_of(counting, self.depth) for _ in range(slots)]
         self._beginnings = tuple(found)
         await asyncio.gather(
@@ -223,12 +222,9 @@ class Load:
         )
 
     async def send(self, counting: Counting | None, requests: int, slots: int, n_gen: int) -> Pass:
-        """Send requests, each as soon as one of the slots is free.
+        """Send requests, each as soon as one of the slots is free; raises StreamError.
 
-        counting: how the server counts prompts; None: prompts have n_prompt words. n_gen: tokens of
-        each answer.
-
-        Raises StreamError: an answer is not whole.
+        counting is how the server counts prompts; None: prompts have n_prompt words.
         """
         own = counting.own if counting and self._beginnings else 0
         texts = [await self.text_of(counting, self.n_prompt + own) for _ in range(requests)]
@@ -265,7 +261,20 @@ class Load:
             server.busy -= 1
         if problem := other_model(server.answers_as, {"model": answer.model}):
             raise StreamError(problem)
-        return answer
+        return replace(answer, held=True) if self._held else answer
+
+    async def _holds_back(self, text: str) -> bool:
+        """Whether text comes when all is there, as through a proxy that collects an answer.
+
+        An answer of one token tells when the first can come. Machines may stand still once.
+        """
+        for _ in range(_TRIES):
+            one = (await self.ask(0, text, 1)).ttft_ms
+            several = await self.ask(0, text, _SEVERAL)
+            took = (several.came[-1] - several.sent) * 1e3 - one
+            if took < _QUICK_MS or several.ttft_ms - one < took / 2:
+                return False
+        return True
 
     def _server_of(self, slot: int) -> int:
         """The place of a slot's own server, else that with fewest in flight, then of these sent."""

@@ -344,7 +344,7 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
     lengths = [_after_first(one) / steps(one) for one in passes if steps(one) > 0]
     place, first = next((n, one) for n, one in enumerate(marked) if one.name == "throughput")
     added = [
-        Metric(name, unit, _rounded(values), first.state, first.conditions, observed=seen)
+        Metric(name, unit, rounded(values), first.state, first.conditions, observed=seen)
         for name, unit, values, seen in (
             ("acceptance", "%", shares, {"drafted": drafted, "accepted": accepted}),
             ("tokens_per_step", "tok/step", lengths, {}),
@@ -354,5 +354,6 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
     return [*marked[:place], *added, *marked[place:]]
 
 
-def _rounded(values: Iterable[Any]) -> tuple[float, ...]:
+def rounded(values: Iterable[float]) -> tuple[float, ...]:
+    """Samples as metrics have them."""
     return tuple(round(value, 4) for value in values)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.benchmarks.serve import conditions, metrics, warnings
 from nixwulf.plugins.benchmarks.session import _of_turn
@@ -96,8 +97,6 @@ def test_an_answer_that_comes_in_bulk_gives_no_time_between_tokens():
     ("came", "tokens"),
     [
         ((1.0, 1.0003), 4096),
-        ((1.0, 1.0003), 32),
-        ((1.0, 1.001), 64),
         ((1.0, 1.05), 256),
         ((1.0, 1.00001), 4096),
         ((0.00001,), 16),
@@ -107,6 +106,38 @@ def test_an_answer_that_comes_in_bulk_gives_no_time_between_tokens():
 def test_more_tokens_than_chunks_can_have_brought_are_no_speed(of, came, tokens):
     with pytest.raises(StreamError, match="The server does not count"):
         of(a_pass(answer(came=came, tokens=tokens), answer()))
+
+
+@pytest.mark.parametrize(
+    ("came", "tokens", "known"),
+    [
+        ((1.0, 1.002), 16, False),
+        ((1.0, 1.002, 1.004, 1.006), 16, False),
+        ((1.0, 1.0003), 32, False),
+        ((1.0, 1.2, 1.4), 64, False),
+        ((1.0, 1.1), 2, True),
+        ((1.0, 1.1, 1.2), 4, True),
+        (tuple(1.0 + n / 10 for n in range(8)), 64, True),
+        (tuple(1.0 + n / 10 for n in range(12)), 16, True),
+    ],
+)
+@pytest.mark.parametrize(
+    ("of", "name"), [(by_name, "decode"), (lambda one: turns(one.answers), "turn_decode")]
+)
+def test_a_speed_is_told_where_enough_chunks_came_to_know_the_tokens_of_the_first(
+    of, name, came, tokens, known
+):
+    one = a_pass(answer(came=came, tokens=tokens))
+    assert (name in {getattr(metric, "name", metric) for metric in of(one)}) == known
+    assert any("came in bulk" in words for words in told(one)) != known
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_a_server_that_was_seen_to_hold_answers_back_has_no_speed_of_decode(drafts):
+    held = a_pass(replace(answer(), held=True))
+    found = {one.name for one in metrics([held], "warm", {}, drafts=drafts)}
+    assert {"ttft", "throughput"} <= found
+    assert not {"decode", "itl"} & found
 
 
 def test_tokens_of_a_draft_come_together():
@@ -202,3 +233,32 @@ def test_fewer_requests_than_slots_are_left_out_of_the_plan():
     plan = make_plan(parse_sweep(document, "mine.yaml"), load_cluster("lab"))
     assert [case.parameters["concurrency"] for case in plan.cases] == [1]
     assert [left.reason for left in plan.left_out] == ["4 requests cannot be 8 at once"]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "parameters", "most"),
+    [
+        ("serve", {"concurrency": [1_000_000], "requests": [1_000_000]}, 1024),
+        ("serve", {"requests": [1_000_000]}, 100_000),
+        ("session", {"concurrency": [1_000_000]}, 1024),
+        ("session", {"turns": [1_000_000]}, 10_000),
+        ("serve", {"requests": [100_000], "n_prompt": [1000]}, 1 << 25),
+        ("session", {"system": [100_000], "turns": [500]}, 1 << 25),
+    ],
+)
+def test_more_than_any_cluster_serves_is_refused_before_anything_is_made(
+    benchmark, parameters, most
+):
+    document = {
+        "name": "mine",
+        "models": {"tiny": {"random": {}}},
+        "matrix": {
+            "benchmark": [benchmark],
+            "model": ["tiny"],
+            "nodes": [1],
+            "parallelism": ["single"],
+            "parameters": parameters,
+        },
+    }
+    with pytest.raises(InputError, match=f"{most}"):
+        make_plan(parse_sweep(document, "mine.yaml"), load_cluster("lab"))

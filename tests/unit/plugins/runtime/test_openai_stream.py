@@ -161,6 +161,45 @@ def test_the_servers_own_figures_are_kept_when_they_are_numbers(tmp_path):
     assert answer.timings == {"prompt_ms": 12.5, "predicted_n": 3.0}
 
 
+# no output: a list of many small ones where a number is expected
+LISTS = [[]] * 50_000
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"timings": {"k0": LISTS}},
+        {"timings": {"prompt_ms": LISTS, "note": "x" * 100_000}},
+        {"usage": {"prompt_tokens": 7, "completion_tokens": 3, "x": LISTS}},
+        {"usage": {"prompt_tokens": LISTS}},
+        {"usage": {"prompt_tokens_details": {"cached_tokens": LISTS, "x": LISTS}}},
+        {"model": LISTS},
+        {"choices": [{"text": " a", "finish_reason": LISTS}]},
+    ],
+    ids=lambda document: json.dumps(document)[:50],
+)
+def test_of_an_event_the_figures_that_are_known_are_kept_and_are_short(document):
+    reader = StreamReader("/v1/completions")
+    with suppress(StreamError):
+        reader.feed(payload(event(document)), 1.0)
+    assert len(str(vars(reader))) < 2000
+
+
+@pytest.mark.parametrize("names", [("mine", "other", "mine"), ("other", "", "mine")])
+def test_a_stream_of_two_models_is_no_answer_of_one(tmp_path, names):
+    # hand-made: tokens of a router that changes the model (form: tests/fixtures/openai-streams)
+    tokens = [event({"model": name, "choices": [{"text": " a"}]}) for name in names]
+    with pytest.raises(StreamError, match="'mine' .*'other'|'other' .*'mine'"):
+        asked(tmp_path, [HEAD, *tokens, FINISH, usage(7, 3), DONE, END])
+
+
+def test_without_usage_more_chunks_than_tokens_asked_for_count_nothing(tmp_path):
+    with pytest.raises(StreamError, match="The server does not count: .* 5.* at most 4"):
+        asked(tmp_path, [HEAD, *[text(" a")] * 5, FINISH, DONE, END])
+    counted, _ = asked(tmp_path, [HEAD, *[text(" a")] * 5, FINISH, usage(7, 4), DONE, END])
+    assert counted.tokens == 4
+
+
 @pytest.mark.parametrize(
     ("pieces", "words"),
     [

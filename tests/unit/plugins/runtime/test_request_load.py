@@ -6,7 +6,8 @@ import json
 import pytest
 
 from broken_endpoint import DONE, END, FINISH, HEAD, plain, serving, text, usage
-from nixwulf.plugins.runtime.openai_stream import StreamError
+from nixwulf.plugins.runtime import request_load
+from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget
 from nixwulf.plugins.runtime.texts import Counting
 
@@ -189,3 +190,65 @@ def test_a_beginning_is_sent_once_and_all_prompts_of_a_slot_go_on_from_it(tmp_pa
     assert [one.prompt_tokens for one in sent.answers] == [50 + 20] * 8
     firsts = [prompt.split()[47:49] for _, *prompts in asked for prompt in prompts]
     assert len({tuple(words) for words in firsts}) == 8
+
+
+# Moments of the chunks of an answer of n tokens, a token each 0.01 s after 0.1 s for the prompt.
+WAYS = {
+    "streams": (lambda n: [0.1 + at * 0.01 for at in range(n)], False),
+    "streams several": (lambda n: [0.1 + at * 0.01 for at in range(0, n, 5)], False),
+    "streams after a wait": (lambda n: [9.0 + at * 0.01 for at in range(n)], False),
+    "at the end": (lambda n: [0.1 + n * 0.01 + at * 0.002 for at in range(n)], True),
+    "in two pieces": (lambda n: [0.1 + n * 0.01, 0.102 + n * 0.01], True),
+    "in one piece": (lambda n: [0.1 + n * 0.01], True),
+    "too fast to tell": (lambda n: [0.1 + n * 0.0001, 0.1001 + n * 0.0001], False),
+}
+
+
+@pytest.mark.parametrize(("came", "held"), WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("foreign", [True, False])
+def test_a_server_of_others_is_seen_to_stream_before_its_chunks_are_times(
+    came, held, foreign, monkeypatch
+):
+    async def ask(client, path, request, on_event, **_):
+        count = request["max_tokens"]
+        return Answer(0.0, tuple(came(count)), prompt_tokens(request), count, 0, "length", {})
+
+    async def go():
+        target = LoadTarget(None, "m", lambda: None, foreign=foreign)
+        load = Load([target], "completions", 1, 16)
+        await load.prepare()
+        return await load.ask(0, "the and", 16)
+
+    monkeypatch.setattr(request_load, "ask", ask)
+    assert asyncio.run(go()).held == (held and foreign)
+
+
+def test_a_machine_that_stood_still_once_holds_nothing_back(monkeypatch):
+    late = iter([1.0])
+
+    async def ask(client, path, request, on_event, **_):
+        count = request["max_tokens"]
+        wait = next(late, 0.0) if count > 1 else 0.0
+        came = tuple(wait + 0.1 + at * 0.01 for at in range(count))
+        return Answer(0.0, came, prompt_tokens(request), count, 0, "length", {})
+
+    async def go():
+        load = Load([LoadTarget(None, "m", lambda: None, foreign=True)], "completions", 1, 16)
+        await load.prepare()
+        return await load.ask(0, "the and", 16)
+
+    monkeypatch.setattr(request_load, "ask", ask)
+    assert not asyncio.run(go()).held
+
+
+def test_a_clock_of_the_run_is_read_while_texts_are_made():
+    async def go():
+        load = Load([LoadTarget(None, "m", lambda: None)], "completions", 1, 16)
+        sending = asyncio.create_task(load.send(None, 1000, 1, 2))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.wait({sending})
+        return next(load._numbers)
+
+    assert asyncio.run(go()) < 10
