@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -133,17 +134,23 @@ def client(
 
 def tls() -> ssl.SSLContext:
     """What certificates are held against; raises NixwulfError, which names the variables."""
-    import httpx
-
+    given = {one: os.environ[one] for one in _TLS_VARIABLES if os.environ.get(one)}
     try:
-        return httpx.create_ssl_context()
+        return _loaded(*given.items())
     except OSError as error:
-        given = {one: os.environ[one] for one in _TLS_VARIABLES if os.environ.get(one)}
         gone = {one: path for one, path in given.items() if not Path(path).exists()} or given
         raise NixwulfError(
             f"TLS cannot be loaded ({error.strerror or error}), for which the environment names "
             f"{gone}; correct that, or run 'unset {' '.join(gone)}' and the same command again."
         ) from None
+
+
+@cache
+def _loaded(*_given: tuple[str, str]) -> ssl.SSLContext:
+    """Once for what the environment gives: it takes as long as many small files."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 class _Loop(asyncio.SelectorEventLoop):
