@@ -156,5 +156,5 @@ def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
     rest = " ".join(_short(one.word) for one in unknown[_MOST_WORDS:])
     if rest:
         click.echo(f"And: {rest}", err=True)
-    again = f"nixwulf publish {shlex.quote(str(run))} --hide {_short(shown[0].word)}"
+    again = f"nixwulf publish {shlex.quote(str(run))} --hide {shlex.quote(_short(shown[0].word))}"
     click.echo(f"Is one of these private? This takes it out: {again}", err=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.names import Refusal
-from nixwulf.core.text import GIB, did_you_mean
+from nixwulf.core.text import GIB, as_typed, did_you_mean
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
@@ -103,8 +103,8 @@ def push(
         if entry_of(listing, model).get("digest") != digest:
             done.complete.discard(name)
             done.failures[name] = (
-                f"it said that all of {model!r} is there, and it is not; look at it by 'nixwulf "
-                f"models verify {model} --cluster {cluster.source} --node {name}'"
+                f"it said that all of {model!r} is there, and it is not; look at it by "
+                + as_typed("models", "verify", model, "--cluster", cluster.source, "--node", name)
             )
     return done
 
@@ -131,9 +131,10 @@ def _source(
         by_digest = {one["digest"]: name for name, one in complete.items()}
         if len(by_digest) > 1:
             first, second = list(by_digest.values())[:2]
+            remove = as_typed("models", "rm", model, "--cluster", cluster.source, "--node", second)
             raise InputError(
                 f"Nodes {first!r} and {second!r} have different models {model!r}; remove the wrong "
-                f"one by 'nixwulf models rm {model} --cluster {cluster.source} --node {second}'."
+                f"one by {remove}."
             )
         if not complete and not unread:
             raise InputError(_nowhere(model, {HERE: own, **entries}))

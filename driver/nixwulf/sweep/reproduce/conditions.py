@@ -17,7 +17,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_results
 from nixwulf.core.metric import better
 from nixwulf.core.registry import Parameter
-from nixwulf.core.text import did_you_mean
+from nixwulf.core.text import as_typed, did_you_mean
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabrics import KINDS
 from nixwulf.plugins import benchmarks, engines
@@ -92,7 +92,7 @@ def expectations(sweep: Sweep) -> tuple[Expectation, ...]:
     if not sweep.expect:
         raise InputError(
             f"{sweep.source}: it has no 'expect', so there is nothing to repeat; run it by "
-            f"'nixwulf bench {sweep.source}'."
+            f"{as_typed('bench', sweep.source)}."
         )
     return tuple(_expectation(one, f"{sweep.source}: expect") for one in sweep.expect)
 
@@ -316,7 +316,7 @@ def sweep_of_run(folder: RunFolder, tolerance: float = TOLERANCE) -> Sweep:
     if not expect:
         raise InputError(
             f"No run of {str(folder.path)!r} is ok, so there is nothing to repeat; run what is "
-            f"missing by 'nixwulf bench --resume {folder.path}'."
+            f"missing by {as_typed('bench', '--resume', folder.path)}."
         )
     for of_case, one in expect.items():
         values = [
