@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections import Counter
@@ -93,7 +94,7 @@ def publish(
     _show_unknown(run, unknown)
     if unknown and sys.stdin.isatty():
         private = click.prompt("Private are (words; none: Enter)", "", show_default=False, err=True)
-        made = without((*others, *private.replace(",", " ").split()))
+        made = without((*others, *re.split(r",?\s+|,(?=\D)", private.strip(" ,"))))
     place = made.write(out)
     _show(made.found)
     click.echo(

@@ -122,9 +122,7 @@ def did_you_mean(name: str, known: Collection[str], most: int = 1) -> str:
 
 
 def as_typed(*words: object) -> str:
-    """A command of this program in a sentence: 'nixwulf models ls'; without our quotes where a
-    word, perhaps somebody else's name, has its own.
-    """
+    """A command in a sentence: 'nixwulf models ls'; without our quotes where it has its own."""
     line = shlex.join(["nixwulf", *map(str, words)])
     return line if "'" in line else f"'{line}'"
 

@@ -132,25 +132,20 @@ def client(
     )
 
 
+@cache  # it takes as long as many small files
 def tls() -> ssl.SSLContext:
     """What certificates are held against; raises NixwulfError, which names the variables."""
-    given = {one: os.environ[one] for one in _TLS_VARIABLES if os.environ.get(one)}
+    import httpx
+
     try:
-        return _loaded(*given.items())
+        return httpx.create_ssl_context()
     except OSError as error:
+        given = {one: os.environ[one] for one in _TLS_VARIABLES if os.environ.get(one)}
         gone = {one: path for one, path in given.items() if not Path(path).exists()} or given
         raise NixwulfError(
             f"TLS cannot be loaded ({error.strerror or error}), for which the environment names "
             f"{gone}; correct that, or run 'unset {' '.join(gone)}' and the same command again."
         ) from None
-
-
-@cache
-def _loaded(*_given: tuple[str, str]) -> ssl.SSLContext:
-    """Once for what the environment gives: it takes as long as many small files."""
-    import httpx
-
-    return httpx.create_ssl_context()
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -134,13 +134,9 @@ def resolve(name: str, source: str, cluster: str) -> str:
 
 
 def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> Toolbox | str:
-    """An image on a node, in one round trip.
+    """What an image on a node has, or why it cannot be used there, in one round trip.
 
-    Args:
-        model: the path of a model on the node, or a name on Hugging Face.
-
-    Returns:
-        What it has, or why it cannot be used there, as one sentence.
+    model: the path of a model on the node, or a name on Hugging Face.
     """
     path = model if model.startswith("/") else ""
     text = node.script(_LOOK, image, path, *programs, timeout_s=_PROBE_S)

@@ -49,12 +49,8 @@ _PARTIAL, _NOTHING_LEFT = 206, 416
 _MOST_BYTES = 1 << 50
 _THEN = "; get it from another place."
 _SAID_EACH_S = 10.0
-# The first bytes of each form, of safetensors apart: a page to log in is saved under any name.
-_MAGICS = {
-    ".gguf": b"GGUF",
-    ".m": dllama.MAGIC.to_bytes(4, "little"),
-    ".t": dllama.TOKENIZER_MAGIC.to_bytes(4, "little"),
-}
+# How files begin; those of safetensors apart: a page to log in may have any name.
+_MAGICS = {".gguf": 0x46554747, ".m": dllama.MAGIC, ".t": dllama.TOKENIZER_MAGIC}
 _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.(?:gguf|safetensors)")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
@@ -271,9 +267,6 @@ def download(
         size: the bytes that it has to have; None: as many as the server says at first.
         most: of something that has no size and is there at once.
 
-    Returns:
-        The path.
-
     Raises:
         Cut: it did not arrive, or only a part, which is kept.
         NixwulfError: the server refused, or sent something else than it said.
@@ -359,15 +352,12 @@ Say = Callable[[str], None]
 def get(
     source: str, only: str | None, revision: str | None, sha256: str | None, say: Say
 ) -> Document:
-    """Get a model; one that is there is not fetched again.
+    """Name, bytes, sha256 and origin of a model; one that is there is not fetched again.
 
     Args:
         source: ORG/REPO on a hub, a URL of one file, or a path.
         only: a pattern of the names of a repository's files.
         sha256: what one file has to be, in hexadecimal digits.
-
-    Returns:
-        The model's name, bytes, sha256 and, from elsewhere, origin.
 
     Raises:
         InputError: there is no such model, or it has to be chosen.
@@ -571,7 +561,7 @@ def _fault(path: Path, name: str, names: Collection[str]) -> str:
     """
     with suppress(InputError, *NOT_OF_A_MODEL):
         if name.endswith(".safetensors.index.json"):
-            for shard in read_json(path)["weight_map"].values():
+            for shard in set(read_json(path)["weight_map"].values()):
                 if str(PurePosixPath(name).parent / shard) not in names:
                     return f"{name!r} names {quoted(shard)}, which is none of its files"
             return ""
@@ -582,12 +572,11 @@ def _fault(path: Path, name: str, names: Collection[str]) -> str:
         elif path.name == "config.json":
             right = isinstance(read_json(path), dict)
         else:
-            magic = _MAGICS.get(path.suffix, b"")
-            right = first_bytes(path, len(magic)) == magic
+            magic = int.from_bytes(first_bytes(path, 4), "little")
+            right = _MAGICS.get(path.suffix, magic) == magic
         if right:
             return ""
-    kind = path.suffix.removeprefix(".")
-    return f"{name!r} is no whole {kind} and begins with {quoted(first_bytes(path, 40))}"
+    return f"{name!r} is no whole {path.suffix[1:]} and begins with {first_bytes(path, 20)!r}"
 
 
 def _require_parts(source: str, names: Collection[str]) -> None:
@@ -595,10 +584,7 @@ def _require_parts(source: str, names: Collection[str]) -> None:
     found = Counter(match.groups() for name in names if (match := _PART.fullmatch(name)))
     for (stem, count), there in found.items():
         if there < int(count):
-            raise InputError(
-                f"{source!r} has {there} of the {int(count)} parts of {stem!r}: nothing was fetched"
-                f"{_THEN}"
-            )
+            raise InputError(f"{source!r} has {there} of the {count} parts of {stem!r}{_THEN}")
 
 
 def _require_sha256(path: Path, expected: str | None, what: str) -> None:

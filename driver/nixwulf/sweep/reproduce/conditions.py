@@ -122,12 +122,7 @@ def _expectation(one: Mapping[str, Any], source: str) -> Expectation:
 def reference(name: str, source: str) -> tuple[Record, ...]:
     """The record of an id or a path, with the other repetitions of a run's case.
 
-    Args:
-        name: the id of a published record, or the path of a record file.
-        source: what names it, for the message.
-
-    Raises:
-        InputError: there is none, with the nearest ids.
+    source: what names it, for the message. Raises InputError with the nearest ids.
     """
     path = Path(name)
     if path.suffix == ".json" and path.is_file():
@@ -157,13 +152,9 @@ _COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", 
 
 
 def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
-    """The sweep that repeats a published record on a cluster.
+    """The sweep that repeats a published record on a cluster; raises InputError with why not.
 
-    Args:
-        model: path on the nodes or name on Hugging Face; empty: a file named as the record has it.
-
-    Raises:
-        InputError: why the record cannot be repeated there.
+    model: path on the nodes or name on Hugging Face; empty: a file named as the record has it.
     """
     case, name = record["case"], record["id"]
     here = {node.platform for node in cluster.nodes[: case["nodes"]]}
