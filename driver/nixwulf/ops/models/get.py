@@ -584,7 +584,7 @@ def _require_parts(source: str, names: Collection[str]) -> None:
     found = Counter(match.groups() for name in names if (match := _PART.fullmatch(name)))
     for (stem, count), there in found.items():
         if there < int(count):
-            raise InputError(f"{source!r} has {there} of the {count} parts of {stem!r}{_THEN}")
+            raise InputError(f"{source!r} has {there} of the {int(count)} parts of {stem!r}{_THEN}")
 
 
 def _require_sha256(path: Path, expected: str | None, what: str) -> None:
