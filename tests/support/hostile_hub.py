@@ -14,7 +14,7 @@ from typing import Any
 from hostile_http import ANSWERS, Answer, body, chosen, dripping, endless, head, serve
 
 COMMIT = "5b0e6a8c9d1f2a3b4c5d6e7f8091a2b3c4d5e6f7"
-# What the hub sends of every file: safetensors without a tensor, so that no file is refused as none.
+# What the hub sends of every file: safetensors without a tensor, so that none is refused for that.
 CONTENT = (25).to_bytes(8, "little") + b'{"__metadata__":{}}'.ljust(25)
 _UP = "../" * 30
 _HONEST = "honest"
