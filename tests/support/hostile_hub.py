@@ -14,7 +14,8 @@ from typing import Any
 from hostile_http import ANSWERS, Answer, body, chosen, dripping, endless, head, serve
 
 COMMIT = "5b0e6a8c9d1f2a3b4c5d6e7f8091a2b3c4d5e6f7"
-CONTENT = b"what the hub sends of every file\n"
+# What the hub sends of every file: safetensors without a tensor, so that none is refused for that.
+CONTENT = (25).to_bytes(8, "little") + b'{"__metadata__":{}}'.ljust(25)
 _UP = "../" * 30
 _HONEST = "honest"
 # The name of one more file of the repository, by what is at OUTSIDE.
@@ -36,7 +37,7 @@ _NAMES: Mapping[str, Callable[[str], Any]] = {
     "has ESC and lines in a name": lambda _: "a\x1b[2J\r\nmodel: complete.json",
     "has a name that turns around": lambda _: "a\u202enosj.json",
     "has a lone surrogate in a name": lambda _: "a\ud800.json",
-    "has a name below a file": lambda _: "config.json/below.json",
+    "has a name below a file": lambda _: "README.md/below.json",
     "has the folder of the driver": lambda _: ".nixwulf/name.json",
     "has a number for a name": lambda _: 7,
     "has null for a name": lambda _: None,
@@ -73,7 +74,7 @@ def _sibling(name: Any, **fields: Any) -> dict[str, Any]:
 
 
 def _siblings(name: str, outside: str) -> list[dict[str, Any]]:
-    files = [_sibling("config.json"), _sibling("model.safetensors")]
+    files = [_sibling("README.md"), _sibling("model.safetensors")]
     if name in _NAMES:
         files.append(_sibling(_NAMES[name](outside)))
     if name in _FIELDS:

@@ -10,7 +10,7 @@ import click
 
 from nixwulf.cli.options import FilePath, NamedGroup, confirm
 from nixwulf.core.errors import EXIT_GATE, InputError
-from nixwulf.core.text import plural
+from nixwulf.core.text import as_typed, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,8 @@ def new(
     from nixwulf.core.files import write_atomically
 
     write_atomically(output, written)
-    click.echo(f"Wrote {output}; go on with 'nixwulf preflight --cluster {output}'.", err=True)
+    again = as_typed("preflight", "--cluster", output)
+    click.echo(f"Wrote {output}; go on with {again}.", err=True)
 
 
 @cluster.command()

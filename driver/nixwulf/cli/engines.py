@@ -17,6 +17,7 @@ from nixwulf.cli.options import (
     print_json,
 )
 from nixwulf.core.errors import InputError
+from nixwulf.core.text import clean
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
@@ -99,7 +100,7 @@ def install(
     if accept:
         raise InputError("--accept is of a toolbox; name it with --toolbox.")
     for one in bring(nodes, find(DEFAULT), machine_progress()):
-        click.echo(f"{one.node}: {one.how}; {one.version}")
+        click.echo(clean(f"{one.node}: {one.how}; {one.version}"))
         if one.idle:
             click.echo(
                 f"{one.node}: its GPU is left idle; get what a build for it needs by {one.idle!r} "
@@ -147,7 +148,8 @@ def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool)
         click.echo(sentence, err=True)
     image = container.resolve(name, "--toolbox", cluster.source)
     for node, programs in install.pull(nodes, image, machine_progress()).items():
-        click.echo(f"{node}: {image} has {', '.join(programs) or 'no program of an engine'}")
+        has = clean(", ".join(programs)) or "no program of an engine"
+        click.echo(f"{node}: {image} has {has}")
 
 
 def _found() -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from nixwulf.cli.options import PLATFORM, FilePath, json_format, print_json
 from nixwulf.core.errors import EXIT_USAGE, InputError
-from nixwulf.core.text import clean, did_you_mean, plural
+from nixwulf.core.text import as_typed, clean, did_you_mean, plural
 from nixwulf.results.record import Record, load, save
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ def import_(
         save(record, _path(record, out))
         click.echo(f"{_path(record, out)}: {_words(record)}")
     there = f", {len(found) - len(new)} there already" if len(found) > len(new) else ""
-    click.echo(f"{plural(len(new), 'record')} imported{there}; 'nixwulf report {out}' shows them.")
+    shown = as_typed("report", out)
+    click.echo(f"{plural(len(new), 'record')} imported{there}; {shown} shows them.")
 
 
 def _is_output(path: Path) -> bool:

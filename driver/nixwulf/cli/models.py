@@ -19,8 +19,8 @@ from nixwulf.cli.options import (
     open_nodes,
     print_json,
 )
-from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
-from nixwulf.core.text import GIB, did_you_mean, some
+from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError, one_line
+from nixwulf.core.text import GIB, as_typed, clean, did_you_mean, some
 
 _SHA_DIGITS = 12
 nodes_too = click.option(
@@ -66,7 +66,8 @@ def get(source: str, only: str | None, revision: str | None, sha256: str | None)
     found = get_model(source, only, revision, sha256, lambda words: click.echo(words, err=True))
     origin = f", {found['origin']}" if found.get("origin") else ""
     click.echo(f"{found['name']}: {_size(found['bytes'])}, sha256 {found['sha256']}{origin}")
-    click.echo(f"Push it by 'nixwulf models push {found['name']} --cluster FILE'.", err=True)
+    again = as_typed("models", "push", found["name"], "--cluster", "FILE")
+    click.echo(f"Push it by {again}.", err=True)
 
 
 @models.command()
@@ -120,7 +121,7 @@ def push(
     done = push_model(cluster, reached, model, names, fabric, copied)
     for node in names:
         if node in done.failures:
-            click.echo(f"{node}: {done.failures[node]}", err=True)
+            click.echo(f"{node}: {one_line(done.failures[node])}", err=True)
         else:
             received = done.received.get(node, 0)
             click.echo(
@@ -159,7 +160,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     ]
     for name, listing in listings.items():
         click.echo(
-            f"{name}: {listing['folder']}, {listing['free'] / GIB:.1f} GiB free"
+            f"{name}: {clean(listing['folder'])}, {listing['free'] / GIB:.1f} GiB free"
             + ("" if listing["models"] else ", no model")
         )
     heads = ("machine", "model", "size", "state", "sha256")
@@ -195,10 +196,11 @@ def verify(
     else:
         for name, one in found.items():
             words = "hashed for the first time" if one["first"] else "as it was hashed"
-            click.echo(f"{name}: {_damage(one['damaged']) or words}, sha256 {one['sha256']}")
+            words = one_line(_damage(one["damaged"])) or words
+            click.echo(f"{name}: {words}, sha256 {one['sha256']}")
     if damaged:
-        where = cluster or "FILE"
-        click.echo(f"Mend it by 'nixwulf models push {model} --cluster {where}'.", err=True)
+        again = as_typed("models", "push", model, "--cluster", cluster or "FILE")
+        click.echo(f"Mend it by {again}.", err=True)
     ctx.exit(EXIT_RUN_FAILED if damaged else 0)
 
 

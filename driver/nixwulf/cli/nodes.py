@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -15,7 +16,8 @@ from nixwulf.cli.options import (
     only_nodes,
     timeout,
 )
-from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
+from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError, one_line
+from nixwulf.core.text import clean
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
@@ -42,7 +44,8 @@ def exec_(
 ) -> None:
     """Run a command on all nodes in parallel; each line of output begins with the node's name.
 
-    The exit code is 0 when it was 0 on every node, else 1.
+    Control characters and colours are left out: 'ssh NODE' has them. The exit code is 0 when it was
+    0 on every node, else 1.
 
     \b
     Examples:
@@ -62,7 +65,7 @@ def exec_(
             click.echo(answer.message, err=True)
             code = EXIT_RUN_FAILED
             continue
-        for line in (answer.stdout + answer.stderr).splitlines():
+        for line in clean(answer.stdout + answer.stderr).splitlines():
             click.echo(f"{node.node.name}: {line}")
         code = code or min(answer.returncode, EXIT_RUN_FAILED)
     ctx.exit(EXIT_GATE if failures else code)
@@ -171,17 +174,17 @@ def recover_(
         if group.step:
             click.echo(f"{names}: recovered by {group.step!r}.")
         else:
-            click.echo(f"{names}: not recovered: {group.words}", err=True)
+            click.echo(f"{names}: not recovered: {one_line(group.words)}", err=True)
     ctx.exit(EXIT_RUN_FAILED if any(group.step is None for group in done) else 0)
 
 
 def _say(name: str, words: str) -> None:
-    click.echo(f"{name}: {words}", err=True)
+    click.echo(f"{name}: {one_line(words)}", err=True)
 
 
 def _failed(failures: dict[str, str], state: str, command: str) -> int:
     for name, words in failures.items():
-        click.echo(f"Node {name!r} {state}: {words}; try '{command}'.", err=True)
+        click.echo(f"Node {name!r} {state}: {one_line(words)}; try '{command}'.", err=True)
     return EXIT_RUN_FAILED if failures else 0
 
 
@@ -199,7 +202,7 @@ def _going_down(name: str | None, chosen: tuple[str, ...]) -> tuple[str, list[Co
     for other in together:
         if other not in found.names:
             _say(other, "goes down too, for it shares a USB4 RDMA link with a node named")
-    return f" --cluster {name}", [found.everyone[name] for name in together]
+    return f" --cluster {shlex.quote(str(name))}", [found.everyone[name] for name in together]
 
 
 class _Found(NamedTuple):

@@ -16,6 +16,7 @@ from nixwulf.cli.options import (
     print_json,
 )
 from nixwulf.core.errors import EXIT_GATE
+from nixwulf.core.text import clean
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
@@ -96,7 +97,7 @@ def hold(
         for state in ("refused", "waived", "unknown"):
             for result in found.of(state):
                 for sentence in result.sentences:
-                    click.echo(f"{state} by {result.gate}: {sentence}")
+                    click.echo(f"{state} by {result.gate}: {clean(sentence)}")
     return not found.of("refused")
 
 
@@ -113,7 +114,7 @@ def _print_status(connections: Mapping[str, Connection], form: str) -> bool:
 
     found = states(connections.values())
     text = "\n".join(one.sentence() for one in found)
-    print_json(found) if form == "json" else click.echo(text)
+    print_json(found) if form == "json" else click.echo(clean(text))
     return not any(one.error is not None for one in found)
 
 
@@ -125,5 +126,5 @@ def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
     click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
     machines = reach_machines(connections)
     texts = [facts_text(one.node, machines[name]) for name, one in connections.items()]
-    print_json(machines) if form == "json" else click.echo("\n\n".join(texts))
+    print_json(machines) if form == "json" else click.echo(clean("\n\n".join(texts)))
     return not any(isinstance(machine, str) for machine in machines.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections import Counter
@@ -93,7 +94,7 @@ def publish(
     _show_unknown(run, unknown)
     if unknown and sys.stdin.isatty():
         private = click.prompt("Private are (words; none: Enter)", "", show_default=False, err=True)
-        made = without((*others, *private.replace(",", " ").split()))
+        made = without((*others, *re.split(r",?\s+|,(?=\D)", private.strip(" ,"))))
     place = made.write(out)
     _show(made.found)
     click.echo(
@@ -156,5 +157,5 @@ def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
     rest = " ".join(_short(one.word) for one in unknown[_MOST_WORDS:])
     if rest:
         click.echo(f"And: {rest}", err=True)
-    again = f"nixwulf publish {shlex.quote(str(run))} --hide {_short(shown[0].word)}"
+    again = f"nixwulf publish {shlex.quote(str(run))} --hide {shlex.quote(_short(shown[0].word))}"
     click.echo(f"Is one of these private? This takes it out: {again}", err=True)

@@ -10,7 +10,7 @@ import click
 from nixwulf.cli.options import ClusterOption, json_format, print_json, running
 from nixwulf.cli.run_folder import new_folder, run
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
-from nixwulf.core.text import did_you_mean, nearest
+from nixwulf.core.text import as_typed, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster
@@ -121,7 +121,7 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
         folder = read_folder(path)
         return sweep_of_run(folder), folder.plan.get("only", "") if folder.plan else ""
     target = path.stem if path.suffix == ".json" else target
-    listing = f"by 'nixwulf reproduce --cluster {cluster.source}'"
+    listing = f"by {as_typed('reproduce', '--cluster', cluster.source)}"
     if target in published():
         (record,) = reference(target, "reproduce")
         try:

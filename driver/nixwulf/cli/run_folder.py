@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nixwulf.core.errors import EXIT_INTERRUPTED, InputError, NixwulfError
+from nixwulf.core.text import as_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,7 +103,7 @@ def check_new(folder: Path) -> None:
 
     if (folder / "plan.json").exists():
         raise InputError(
-            f"{str(folder)!r} holds a run; go on with it by 'nixwulf bench --resume {folder}', or "
+            f"{str(folder)!r} holds a run; go on by {as_typed('bench', '--resume', folder)}, or "
             "choose another folder with --out."
         )
     if folder.exists() and (

@@ -235,12 +235,9 @@ def _exit_code(state: SearchState, *, found: bool) -> int:
 
 @contextmanager
 def _new_run(folder: Path, plan: Plan, state: SearchState) -> Iterator[None]:
-    """The folder of a new run, for this driver alone.
+    """The folder of a new run, for this driver alone; raises InputError where it is not.
 
-    plan: is saved there, and taken out again where nothing was measured: a folder with one is a
-    run, to be gone on with by its name.
-
-    Raises InputError: the folder is not new, or another driver has it.
+    The plan is taken out again where nothing was measured: a folder with one is a run to go on.
     """
     with own_folder(folder, plan):
         try:

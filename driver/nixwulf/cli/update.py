@@ -13,7 +13,7 @@ from nixwulf.cli.options import choose, machines, only_nodes
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
-from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError
+from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError, one_line
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
@@ -188,11 +188,11 @@ def _switch(targets: Sequence[Target], seconds: int) -> int:
     from nixwulf.ops.deploy import install as updating
 
     def report(node: str, words: str) -> None:
-        click.echo(f"{node}: {words}", err=True)
+        click.echo(f"{node}: {one_line(words)}", err=True)
 
     results = updating.switch_all(targets, seconds, report)
     for result in results:
-        click.echo(updating.sentence(result), err=result.state not in updating.GOOD)
+        click.echo(one_line(updating.sentence(result)), err=result.state not in updating.GOOD)
     reboots = [result.node.name for result in results if result.reboot]
     if reboots:
         click.echo(f"A reboot is needed for kernel or initrd: {', '.join(reboots)}.")

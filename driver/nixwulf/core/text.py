@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -118,6 +119,12 @@ def did_you_mean(name: str, known: Collection[str], most: int = 1) -> str:
     if near := nearest(name, known, most):
         return f"did you mean {' or '.join(map(repr, near))}?"
     return f"known: {some([*known], _MOST_LISTED) or 'none'}."
+
+
+def as_typed(*words: object) -> str:
+    """A command in a sentence: 'nixwulf models ls'; without our quotes where it has its own."""
+    line = shlex.join(["nixwulf", *map(str, words)])
+    return line if "'" in line else f"'{line}'"
 
 
 def link_name(fabric: str, transport: str) -> str:

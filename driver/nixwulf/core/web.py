@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -130,6 +131,7 @@ def client(
     )
 
 
+@cache  # it takes as long as many small files
 def tls() -> ssl.SSLContext:
     """What certificates are held against; raises NixwulfError, which names the variables."""
     import httpx

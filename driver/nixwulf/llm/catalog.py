@@ -204,10 +204,8 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
     bits more than the mean, up to Q8_0 (llama_tensor_get_type of llama.cpp; Unsloth's mixes more
     so).
 
-    name: of the quantization, such as 'Q4_K_M'. size_gib: of all of its files, 0 where it is not
-    known.
-
-    Raises InputError: a name that is not known, without a size.
+    name: such as 'Q4_K_M'; size_gib: of all of its files, 0 where it is not known. Raises
+    InputError for a name that is not known, without a size.
     """
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
     form = next((form for form, pattern in _FORMS if re.search(pattern, name, re.IGNORECASE)), "")

@@ -10,6 +10,7 @@ import struct
 from nixwulf.llm.model_facts import Sizes, layer_count
 
 MAGIC = 0xA00ABCD
+TOKENIZER_MAGIC = 0x567124
 KEYS = {
     "version": 0,
     "architecture": 1,

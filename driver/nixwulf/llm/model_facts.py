@@ -276,9 +276,6 @@ def layer_count(value: Any) -> int:
 
 
 def positive(what: str, value: float, unit: str) -> None:
-    """Raise InputError for a number that is not finite and above 0.
-
-    what: the number's name, for the message.
-    """
+    """Raise InputError, which names it, for a number that is not finite and above 0."""
     if not (isfinite(value) and value > 0):
         raise InputError(f"The {what} is {value!r}; expected a number of {unit} above 0.")

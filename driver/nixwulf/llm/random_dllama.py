@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.llm.dllama import KEYS, MAGIC
+from nixwulf.llm.dllama import KEYS, MAGIC, TOKENIZER_MAGIC
 from nixwulf.llm.random_model import (
     BYTE_TOKENS,
     SPECIAL_TOKENS,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MODEL, TOKENIZER = "model.m", "tokenizer.t"
 _LAYOUT = 1  # raise it with any change of what the folder holds, so that cached ones are made anew
-_TOKENIZER_MAGIC = 0x567124
 _LLAMA, _SILU, _F32 = 0xABCD00, 1, 0
 _EPSILON = 5  # the exponent of 1e-5
 _TOKENIZER_KEYS = {
@@ -137,6 +136,6 @@ def tokenizer(size: int) -> bytes:
         "ends": 1,
         "add_beginning": 1,
     }
-    start = _header(_TOKENIZER_MAGIC, _TOKENIZER_KEYS, given) + _TEMPLATE
+    start = _header(TOKENIZER_MAGIC, _TOKENIZER_KEYS, given) + _TEMPLATE
     start += struct.pack("<i", tokens.index(b"</s>"))
     return start + b"".join(struct.pack("<fI", 0.0, len(one)) + one for one in tokens)

@@ -53,14 +53,18 @@ def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstByte
     packed = config.get("quantization_config") or config.get("quantization") or {}
     tensors: dict[str, TensorSize] = {}
     for path in paths:
-        length = int.from_bytes(first_bytes(path, _LENGTH_BYTES), "little")
-        if not 0 < length <= _LONGEST_HEADER:
-            raise ValueError(f"a header of {length} bytes")
-        start = first_bytes(path, _LENGTH_BYTES + length)
-        tensors |= parse(start, int(packed.get("bits") or 0))
+        tensors |= parse(header(path, first_bytes), int(packed.get("bits") or 0))
     if not tensors:
         raise ValueError("no tensors")
     return interpret(config.get("text_config", config), tensors)
+
+
+def header(path: str, first_bytes: FirstBytes) -> bytes:
+    """What stands before the weights of a file: 8 bytes of length, then JSON; raises ValueError."""
+    length = int.from_bytes(first_bytes(path, _LENGTH_BYTES), "little")
+    if not 0 < length <= _LONGEST_HEADER:
+        raise ValueError(f"a header of {length} bytes")
+    return first_bytes(path, _LENGTH_BYTES + length)
 
 
 def parse(start: bytes, bits: int = 0) -> dict[str, TensorSize]:

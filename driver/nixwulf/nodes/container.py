@@ -18,7 +18,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_json
 from nixwulf.core.registry import Parameter
-from nixwulf.core.text import did_you_mean
+from nixwulf.core.text import as_typed, did_you_mean
 from nixwulf.nodes.ssh import Connection
 
 NAME = "toolbox"
@@ -121,21 +121,18 @@ def resolve(name: str, source: str, cluster: str) -> str:
         return name
     entry = image_of(name, source, cluster)
     if entry["digest"] is None:
+        install = as_typed("engines", "install", "--cluster", cluster, "--toolbox", name)
         raise InputError(
             f"{source}: the toolbox {name!r} has no digest yet and its tag is rebuilt without "
-            f"notice; run 'nixwulf engines install --cluster {cluster} --toolbox {name}', which "
-            f"keeps today's in {str(lock_beside(cluster))!r}."
+            f"notice; run {install}, which keeps today's in {str(lock_beside(cluster))!r}."
         )
     return f"{entry['image']}@{entry['digest']}"
 
 
 def look(node: Connection, image: str, model: str, programs: Iterable[str]) -> Toolbox | str:
-    """An image on a node, in one round trip.
+    """What an image on a node has, or why it cannot be used there, in one round trip.
 
     model: the path of a model on the node, or a name on Hugging Face.
-
-    Returns:
-        What it has, or why it cannot be used there, as one sentence.
     """
     path = model if model.startswith("/") else ""
     text = node.script(_LOOK, image, path, *programs, timeout_s=_PROBE_S)

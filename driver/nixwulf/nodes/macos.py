@@ -238,12 +238,9 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[str, int, int]]:
 
 
 def connection(lines: Sequence[str], ports: Sequence[str]) -> int:
-    """Bytes that one TCP connection carried both ways, of `netstat -anv`.
+    """Bytes that one TCP connection, of the other end's and this port, carried both ways.
 
-    ports: of the other end, and of this one.
-
-    Returns:
-        0 where it is not listed, or by a macOS whose netstat does not count them.
+    0 where `netstat -anv` does not list it, or counts none, as of some macOS.
     """
     counted = any(" rxbytes " in line for line in lines)
     if not counted or len(ports) != 2:  # noqa: PLR2004

@@ -38,11 +38,8 @@ def put(
 ) -> None:
     """Copy a file to an absolute path on a node, whole or not at all.
 
-    It ends at the connection's deadline, if it has one, and where nothing moves.
-
-    observer: called with how many bytes of how many have been sent, when there are more.
-
-    Raises NixwulfError: it stood still, or the node did not answer or could not write it.
+    It ends at the connection's deadline, if it has one, and where nothing moves. observer: called
+    with how many bytes of how many have been sent. Raises NixwulfError where it did not arrive.
     """
     size = local.stat().st_size
     command = node.argv(["sh", "-c", _PUT, "sh", remote, str(size)])
@@ -67,11 +64,8 @@ def run_long(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command that reports how far it is on its standard error.
 
-    It ends at the connection's deadline, if it has one, and where it reports nothing more.
-
-    observer: called with its last line, when there is another.
-
-    Raises Unreachable: the node did not answer, or the command stood still.
+    It ends at the connection's deadline, if it has one, and where it reports nothing more: then, or
+    of a silent node, it raises Unreachable. observer: called with each last line.
     """
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as words:
 

@@ -19,7 +19,7 @@ from nixwulf.core.query import matches, parse_query
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import check
 from nixwulf.core.secrets import HIDDEN
-from nixwulf.core.text import did_you_mean
+from nixwulf.core.text import as_typed, did_you_mean
 from nixwulf.inventory.cluster import Cluster, parse_cluster
 from nixwulf.inventory.platforms import is_macos
 from nixwulf.llm import Model, parse_model
@@ -313,7 +313,7 @@ def load_plan(path: Path) -> Plan:
 def resuming(plan: Plan, folder: Path, verb: str = "bench") -> str:
     """The command line that goes on with a plan that this user has started, or agrees to."""
     consent = " --allow-commands" if _commands(plan) else ""
-    return f"nixwulf {verb} --resume {folder}{consent}"
+    return f"nixwulf {verb} --resume {shlex.quote(str(folder))}{consent}"
 
 
 def _commands(plan: Plan) -> list[str]:
@@ -345,7 +345,7 @@ def plan_to_resume(
     if named is not None and named.document()["digest"] != kept.document()["digest"]:
         raise InputError(
             f"{str(folder)!r} was started with another plan than this command line gives; resume "
-            f"it with 'nixwulf bench --resume {folder}' alone, or start a new run with --out."
+            f"it with {as_typed('bench', '--resume', folder)} alone, or start a new run with --out."
         )
     if named is None and not allow_commands and (commands := _commands(kept)):
         raise InputError(

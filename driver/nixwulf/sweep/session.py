@@ -18,6 +18,7 @@ from typing import Protocol
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.files import inside
 from nixwulf.core.interrupts import Pool
+from nixwulf.core.text import as_typed
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.llm import Model, PlacedModel, place
 from nixwulf.nodes import lab
@@ -235,7 +236,8 @@ def run_plan(
 def _keep(record: Record, folder: Path, path: Path) -> None:
     """Save a record; raises NixwulfError where nothing more can be kept: no input is at fault."""
     try:
-        save(record, path, f"free some space, and go on with 'nixwulf bench --resume {folder}'")
+        again = as_typed("bench", "--resume", folder)
+        save(record, path, f"free some space, and go on with {again}")
     except InputError as error:
         raise NixwulfError(error.message) from None
 

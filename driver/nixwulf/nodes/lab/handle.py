@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -228,7 +229,8 @@ def find(name: str) -> Lab:
     check_name(name)
     state = state_of(name)
     if not state.definition.exists():
-        raise InputError(f"No lab {name!r} is up; bring it up with: nixwulf lab up --name {name}")
+        named = shlex.quote(name)
+        raise InputError(f"No lab {name!r} is up; bring it up with: nixwulf lab up --name {named}")
     return Lab(state, read_definition(state))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from nixwulf.core import interrupts, web
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.files import cache_dir, read_json, write_json
-from nixwulf.core.text import fingerprint
+from nixwulf.core.text import as_typed, fingerprint
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, each
@@ -175,10 +175,10 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
     if accept:
         return _keep(name, entry, today, cluster)
     image = f"{entry['image']}@{entry['digest']}"
+    again = as_typed("engines", "install", "--cluster", cluster, "--toolbox", name, "--accept")
     raise GateError(
         f"The tag '{entry['image']}:{entry['tag']}' is {today} today and held to "
-        f"{entry['digest']}; take today's by 'nixwulf engines install --cluster {cluster} "
-        f"--toolbox {name} --accept', or stay by '--toolbox {image}'."
+        f"{entry['digest']}; take today's by {again}, or stay by '--toolbox {image}'."
     )
 
 

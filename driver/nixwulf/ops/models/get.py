@@ -12,9 +12,11 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -23,10 +25,12 @@ from urllib.parse import quote, urlsplit
 
 from nixwulf.core import names, web
 from nixwulf.core.errors import InputError, NixwulfError, quoted
-from nixwulf.core.files import inside, parse_json, read_json, read_text, sha256_of
+from nixwulf.core.files import first_bytes, inside, parse_json, read_json, read_text, sha256_of
 from nixwulf.core.names import Refusal
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import GIB, plural
+from nixwulf.llm import dllama, safetensors
+from nixwulf.llm.model_facts import NOT_OF_A_MODEL
 from nixwulf.ops.models.chain import folder_here, here
 from nixwulf.ops.models.store import SIDE, SUFFIXES, Document, Place, digest_of, manifest_of
 
@@ -44,6 +48,10 @@ _LARGEST_BY_HTTP = 50 * 10**9
 _PARTIAL, _NOTHING_LEFT = 206, 416
 _MOST_BYTES = 1 << 50
 _THEN = "; get it from another place."
+_SAID_EACH_S = 10.0
+# How files begin; those of safetensors apart: a page to log in may have any name.
+_MAGICS = {".gguf": 0x46554747, ".m": dllama.MAGIC, ".t": dllama.TOKENIZER_MAGIC}
+_PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.(?:gguf|safetensors)")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
 
@@ -160,6 +168,8 @@ def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
 
     path = inside(folder, file.name)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if not file.bytes:  # nothing has to be asked for
+        path.write_bytes(b"")
     if path.exists() and path.stat().st_size == file.bytes:
         return path
     try:
@@ -257,9 +267,6 @@ def download(
         size: the bytes that it has to have; None: as many as the server says at first.
         most: of something that has no size and is there at once.
 
-    Returns:
-        The path.
-
     Raises:
         Cut: it did not arrive, or only a part, which is kept.
         NixwulfError: the server refused, or sent something else than it said.
@@ -268,7 +275,7 @@ def download(
     tag = path.with_name(f"{path.name}.tag.")
     strong, _, whole = tag.read_text("utf-8").partition(" ") if tag.exists() else ("", "", "")
     have = path.stat().st_size if path.exists() and whole else 0
-    asked = {**(headers or {}), "Accept-Encoding": "identity"}
+    asked = {**(headers or {}), "Accept-Encoding": "identity", "User-Agent": "nixwulf"}
     if have:
         asked |= {"Range": f"bytes={have}-", "If-Range": strong}
     came = [0]
@@ -324,11 +331,13 @@ def _answer(url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
     """The answer at the end of redirections, of which no body is read."""
     import httpx
 
-    with httpx.Client(timeout=_TIMEOUT_S, verify=web.tls()) as client, ExitStack() as stack:
-        request: httpx.Request | None = client.build_request("GET", url, headers=headers)
+    with ExitStack() as stack:
+        request: httpx.Request | None = httpx.Request("GET", url, headers=headers)
         for _ in range(_MOST_REDIRECTS):
             if request is None:
                 break
+            verify = web.tls() if request.url.scheme == "https" else False
+            client = stack.enter_context(httpx.Client(timeout=_TIMEOUT_S, verify=verify))
             answer = client.send(request, stream=True)
             stack.callback(answer.close)
             request = answer.next_request  # to another host without Authorization
@@ -343,15 +352,12 @@ Say = Callable[[str], None]
 def get(
     source: str, only: str | None, revision: str | None, sha256: str | None, say: Say
 ) -> Document:
-    """Get a model; one that is there is not fetched again.
+    """Name, bytes, sha256 and origin of a model; one that is there is not fetched again.
 
     Args:
         source: ORG/REPO on a hub, a URL of one file, or a path.
         only: a pattern of the names of a repository's files.
         sha256: what one file has to be, in hexadecimal digits.
-
-    Returns:
-        The model's name, bytes, sha256 and, from elsewhere, origin.
 
     Raises:
         InputError: there is no such model, or it has to be chosen.
@@ -379,17 +385,25 @@ def _from_hub(
         found = look(repository, revision)
     files = _chosen(found, only)
     whole = len(files) > 1 and any(file.name.endswith(".safetensors") for file in files)
+    _require_parts(repository, [file.name for file in files])
     name = repository.rpartition("/")[2] if whole else PurePosixPath(files[0].name).name
     place = _new_place(name)
     staging = _staging(f"{repository}@{found.commit}")
     _require_room(sum(file.bytes for file in files), staging)
     say(f"{repository} at {found.commit[:12]}: {plural(len(files), 'file')}")
-    for file in files:
+    names = {file.name for file in files}
+    said = time.monotonic()
+    for number, file in enumerate(files):
+        if time.monotonic() - said > _SAID_EACH_S:
+            say(f"{number} of {plural(len(files), 'file')}, {_arrived(staging) / GIB:.2f} GiB")
+            said = time.monotonic()
         with _cut(staging, endpoint()):
             path = fetch(repository, found.commit, file, staging)
         expected = sha256 if sha256 and len(files) == 1 else file.sha256
         _require_sha256(path, expected, f"{repository}/{file.name}")
-        _require_own_shards(path)
+        if fault := _fault(path, file.name, names):
+            path.unlink()
+            raise InputError(f"{repository!r}: {fault}{_THEN}")
     for file in files:
         own = f"{place.name}/{file.name}" if whole else PurePosixPath(file.name).name
         _move(inside(staging, file.name), inside(place.folder, own))
@@ -439,6 +453,7 @@ def _one_file(url: str, sha256: str | None, say: Say) -> Document:
     place = _new_place(PurePosixPath(parts.path).name)
     if not place.name.endswith(SUFFIXES):
         raise InputError(f"{url!r} names no file of {', '.join(SUFFIXES)}.")
+    _require_parts(url, [PurePosixPath(parts.path).name])
     # A user, a password or a signature in it are nobody else's business.
     origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     staging = _staging(origin)
@@ -447,6 +462,9 @@ def _one_file(url: str, sha256: str | None, say: Say) -> Document:
     with _cut(staging, origin):
         download(url, path, lambda size: _require_room(size, staging))
     _require_sha256(path, sha256, origin)
+    if fault := _fault(path, place.name, ()):
+        path.unlink()
+        raise InputError(f"{origin!r}: {fault}{_THEN}")
     _move(path, place.path)
     shutil.rmtree(staging)
     return _kept(place, origin)
@@ -460,6 +478,9 @@ def _from_path(source: Path, sha256: str | None, say: Say) -> Document:
         before = there.stats(names)
     except Refusal as error:
         raise InputError(f"{error}.") from None
+    for name in names:
+        if fault := _fault(there.file(name), name, names):
+            raise InputError(f"{str(there.path)!r}: {fault}{_THEN}")
     place = _new_place(there.name)
     if source.is_relative_to(folder_here()):
         return _kept(place, None)
@@ -471,7 +492,6 @@ def _from_path(source: Path, sha256: str | None, say: Say) -> Document:
             copied = inside(staging, name)
             copied.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(there.file(name), copied)
-            _require_own_shards(copied)
         if there.stats(names) != before:
             raise NixwulfError(f"{str(there.path)!r} changed while it was copied; copy it again.")
     except OSError as error:
@@ -534,14 +554,37 @@ def _cut(staging: Path | None, where: str) -> Iterator[None]:
         raise NixwulfError(f"{error.message}; {again}.") from None
 
 
-def _require_own_shards(path: Path) -> None:
-    """Raise InputError for an index of safetensors that names files elsewhere: engines follow."""
-    if path.name.endswith(".safetensors.index.json"):
-        document = read_json(path)
-        shards = document.get("weight_map") if isinstance(document, dict) else None
-        found = list(shards.values()) if isinstance(shards, dict) else []
-        for shard in [one for one in found if not isinstance(one, str)] or set(found):
-            inside(path.parent, shard)
+def _fault(path: Path, name: str, names: Collection[str]) -> str:
+    """Why no engine can read a file of a model; empty for one that says what it is.
+
+    names: of all its files; what an index of safetensors names elsewhere engines would follow.
+    """
+    with suppress(InputError, *NOT_OF_A_MODEL):
+        if name.endswith(".safetensors.index.json"):
+            for shard in set(read_json(path)["weight_map"].values()):
+                if str(PurePosixPath(name).parent / shard) not in names:
+                    return f"{name!r} names {quoted(shard)}, which is none of its files"
+            return ""
+        if path.suffix == ".safetensors":
+            start = safetensors.header(str(path), lambda _, count: first_bytes(path, count))
+            tensors = safetensors.parse(start).values()
+            right = path.stat().st_size == len(start) + sum(one.bytes for one in tensors)
+        elif path.name == "config.json":
+            right = isinstance(read_json(path), dict)
+        else:
+            magic = int.from_bytes(first_bytes(path, 4), "little")
+            right = _MAGICS.get(path.suffix, magic) == magic
+        if right:
+            return ""
+    return f"{name!r} is no whole {path.suffix[1:]} and begins with {first_bytes(path, 20)!r}"
+
+
+def _require_parts(source: str, names: Collection[str]) -> None:
+    """Raise InputError where only some parts of a model in several are to be had."""
+    found = Counter(match.groups() for name in names if (match := _PART.fullmatch(name)))
+    for (stem, count), there in found.items():
+        if there < int(count):
+            raise InputError(f"{source!r} has {there} of the {int(count)} parts of {stem!r}{_THEN}")
 
 
 def _require_sha256(path: Path, expected: str | None, what: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.names import Refusal
-from nixwulf.core.text import GIB, did_you_mean
+from nixwulf.core.text import GIB, as_typed, did_you_mean
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.models import store
@@ -59,15 +59,12 @@ def push(
     fabric: str | None,
     observer: Observer,
 ) -> Pushed:
-    """Bring a model to nodes that lack it, or whose copy is incomplete or damaged.
+    """Bring a model to nodes that lack it or have a part; what each received, or why it did not.
 
     Args:
         connections: open ones, of the nodes named and others that may have the model.
         fabric: the one to cross; None: the fastest that all who take part share.
         observer: called with a node's name, and how many bytes it has of how many.
-
-    Returns:
-        What each node received, or why it did not.
 
     Raises:
         InputError: no machine has the model, or two nodes have different ones.
@@ -103,8 +100,8 @@ def push(
         if entry_of(listing, model).get("digest") != digest:
             done.complete.discard(name)
             done.failures[name] = (
-                f"it said that all of {model!r} is there, and it is not; look at it by 'nixwulf "
-                f"models verify {model} --cluster {cluster.source} --node {name}'"
+                f"it said that all of {model!r} is there, and it is not; look at it by "
+                + as_typed("models", "verify", model, "--cluster", cluster.source, "--node", name)
             )
     return done
 
@@ -131,9 +128,10 @@ def _source(
         by_digest = {one["digest"]: name for name, one in complete.items()}
         if len(by_digest) > 1:
             first, second = list(by_digest.values())[:2]
+            remove = as_typed("models", "rm", model, "--cluster", cluster.source, "--node", second)
             raise InputError(
                 f"Nodes {first!r} and {second!r} have different models {model!r}; remove the wrong "
-                f"one by 'nixwulf models rm {model} --cluster {cluster.source} --node {second}'."
+                f"one by {remove}."
             )
         if not complete and not unread:
             raise InputError(_nowhere(model, {HERE: own, **entries}))

@@ -224,12 +224,13 @@ def list_models(folder: str) -> Document:
         else:
             names |= {name for name in inside if name.endswith(SUFFIXES)}
     side = home / SIDE
-    names |= {str(path.relative_to(side))[: -len(".json")] for path in side.rglob("*.json")}
+    kept = {str(path.relative_to(side))[: -len(".json")] for path in side.rglob("*.json")}
     places = {}
-    for name in sorted(names):
+    for name in sorted(names | kept):
         with contextlib.suppress(Refusal):
             place = Place(folder, name)
-            places[place.name] = place
+            if name in names or place.read_side():  # what waits there has files of its own
+                places[place.name] = place
     there = next(one for one in [home, *home.parents] if one.is_dir())
     writable = os.access(there, os.W_OK)
     free = shutil.disk_usage(there).free

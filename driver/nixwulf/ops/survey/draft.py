@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from nixwulf.core.text import clean, plural, some
+from nixwulf.core.text import as_typed, clean, plural, some
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabrics import Attachment
 from nixwulf.inventory.platforms import platforms_like, platforms_of
@@ -208,8 +208,8 @@ def _of_machines(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) 
             )
         if node.disk is not None and machine.machine.disks and not machine.machine.disk(node.disk):
             yield (
-                f"Node {node.name!r} has no disk {node.disk!r}; see 'nixwulf preflight --only "
-                f"facts --cluster {cluster.source}'."
+                f"Node {node.name!r} has no disk {node.disk!r}; see "
+                f"{as_typed('preflight', '--only', 'facts', '--cluster', cluster.source)}."
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -131,10 +132,10 @@ def _unexplained(explained: Explained, prediction: Prediction) -> str:
         f"{format_significant(ratio if fast else 1 / ratio)} times {'faster' if fast else 'slower'}"
     )
     even = "even without that " if explained.mended > explained.measured else ""
-    cluster = explained.cluster_file or "FILE"
+    cluster = shlex.quote(explained.cluster_file or "FILE")
     where = f"nixwulf preflight --cluster {cluster}"
     if fast or explained.record["kind"] != "run":
-        what = "RUN" if explained.record["kind"] == "run" else explained.record["id"]
+        what = "RUN" if explained.record["kind"] == "run" else shlex.quote(explained.record["id"])
         where = f"nixwulf reproduce {what} --cluster {cluster}"
     return (
         f"Not explained: {even}it is {left} than predicted, outside the interval, and no fact of "

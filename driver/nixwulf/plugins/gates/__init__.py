@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from nixwulf.core.registry import choose, discover
+from nixwulf.core.text import as_typed
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Fabric, Node
 from nixwulf.inventory.fabrics import Attachment
 from nixwulf.inventory.platforms import load_platform
@@ -87,7 +88,7 @@ class GateContext:
     def installing(self, engine: Engine) -> str:
         """What brings one version of an engine to the nodes, as a clause."""
         if engine.node_build() and self.cluster:
-            return f"run 'nixwulf engines install --cluster {self.cluster.source}'"
+            return f"run {as_typed('engines', 'install', '--cluster', self.cluster.source)}"
         return f"install one version of {engine.name}"
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from nixwulf.core.text import as_typed
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.facts import Clock
 from nixwulf.nodes.link import PORT as LINK_PORT
@@ -145,12 +146,11 @@ def _judge_model(context: GateContext, node: Node) -> Iterator[Verdict]:
     if model and model.bytes is None and model.missing_on == node.name:
         what = "tokenizer" if model.path == model.model.tokenizer else "model"
         name = context.cluster.model_name(model.path) if context.cluster else None
-        how = (
-            f"bring it there by 'nixwulf models push {name} --cluster {context.cluster.source} "
-            f"--node {node.name}' or this command with --fetch"
-            if context.cluster and name
-            else "copy it there"
-        )
+        how = "copy it there"
+        if context.cluster and name:
+            where = ("--cluster", context.cluster.source, "--node", node.name)
+            push = as_typed("models", "push", name, *where)
+            how = f"bring it there by {push} or this command with --fetch"
         yield refused(
             f"Node {node.name!r} has no {what} {model.path!r}; {how}, or correct the path in the "
             "sweep."

@@ -85,11 +85,9 @@ def publication(
     hosts: Iterable[str] = (),
     homes: Iterable[str] = (),
 ) -> Publication:
-    """A run folder made fit for others.
+    """A run folder made fit for others; names of engines and benchmarks identify nobody.
 
-    names: of engines and benchmarks, which identify nobody.
-
-    Raises InputError: when two records become one, or no text of the run has one of the others.
+    Raises InputError when two records become one, or no text of the run has one of the others.
     """
     others = tuple(other.strip() for other in others)
     _check_words(folder, others)

@@ -60,6 +60,7 @@ _NUMBERED = re.compile(r"(?i)serial([ _]?n\w*)?$|iccid|imei|imsi|phone|(?<![a-z]
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nt\"'/\\]))")
 _BLANKS = {"n": "\n", "t": "\t"}
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+_OTHER_DIGITS = re.compile(r"[^\D0-9]")
 _DEPTH = 3
 _STORE_PATH = re.compile(r"/nix/store/[0-9a-z]{32}-[^/\s]+")
 
@@ -71,7 +72,8 @@ def _without_escapes(text: str) -> str:
         text = _ESCAPE.sub(
             lambda m: _BLANKS.get(m[3], m[3]) if m[3] else chr(int(m[1] or m[2], 16)), text
         )
-    return unicodedata.normalize("NFKC", text)
+    text = unicodedata.normalize("NFKC", text).replace("\u3002", ".")
+    return _OTHER_DIGITS.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
 
 
 def _joined(text: str) -> str:

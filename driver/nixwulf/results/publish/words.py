@@ -24,6 +24,9 @@ _DIGESTS = frozenset({"id", "digest", "sha256", "build_commit", "revision", "pla
 _TAKEN_OUT = re.compile(r"\[(?:address|host|user|serial|key|\.\.\.)\]")
 # What --hide takes out at once: letters and digits, and what they are of.
 WORD = re.compile(r"[^\W_]+")
+# Four numbers of a list of sizes, or an address of a private network.
+_LIST = r"(?<![\w.,/])(?:10|172|192)(?P<gap>[,/])\d{1,3}(?:(?P=gap)\d{1,3}){2}(?![\w,/])"
+_JUDGED = re.compile(f"{_LIST}|{WORD.pattern}")
 _PARTS = re.compile(r"[A-Z]?[^\W\dA-Z_]+|[A-Z]+(?![^\W\dA-Z_])|\d+")
 
 
@@ -71,8 +74,9 @@ def _unknown_of(text: str) -> tuple[tuple[str, str], ...]:
     bare = _TAKEN_OUT.sub(lambda taken: " " * len(taken[0]), text)
     return tuple(
         (match[0].lower(), text[max(0, match.start() - _AROUND) : match.end() + _AROUND])
-        for match in WORD.finditer(bare)
-        if not is_public(match[0])
+        for match in _JUDGED.finditer(bare)
+        if match["gap"]
+        or not is_public(match[0])
         or (
             _CODE.fullmatch(match[0])
             and not _COMMIT.search(bare[max(0, match.start() - _AROUND) : match.start()])

@@ -28,13 +28,10 @@ _DOCUMENT = re.compile(r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S", re.M
 
 
 def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
-    """The recipes of a file: one, or one for each command of a text.
+    """The recipes of a file: one of YAML by its suffix, else one for each command of a text.
 
-    path: YAML by its suffix, else a text of commands. model: instead of the recipe's own; empty:
-    that.
-
-    Raises InputError: it is no recipe, or one that no sweep can say, with the line where there is
-    one.
+    model: instead of the recipe's own; empty: that. Raises InputError, with the line, for what is
+    no recipe or one that no sweep can say.
     """
     found = [translate(start, str(path), model) for start in _starts(path)]
     if not found:
@@ -149,10 +146,7 @@ def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:
 
 
 def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
-    """Its axes, each with one value but for the lists of a benchmark's flags.
-
-    draft: that of a model that drafts for it, or empty.
-    """
+    """Its axes, each with one value but for lists of a benchmark's flags; draft may be empty."""
     parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}
     drafts = parameters.get(speculation.DRAFT, [])
     own = [json.loads(one) for one in drafts if str(one).startswith("{")]

@@ -74,10 +74,7 @@ def reasons(form: str) -> Mapping[str, str]:
 def without_meaning(
     document: Mapping[str, Any], known: Iterable[str], reasons: Mapping[str, str]
 ) -> tuple[Omission, ...]:
-    """The keys of a recipe that its reader has no use for, each with why.
-
-    reasons: why a sweep has no such key, by key; of others it is not known.
-    """
+    """The keys of a recipe that its reader has no use for, each with why: reasons has it by key."""
     return tuple(
         Omission(_shown(key, value), reasons.get(key, "a sweep has no such key"))
         for key, value in document.items()

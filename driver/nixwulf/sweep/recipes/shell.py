@@ -123,10 +123,7 @@ def _unquoted(kind: str, piece: str, line: int) -> str:
 
 
 def refusal(error: ShellError, line: str, number: int, source: str) -> InputError:
-    """The sentence for a text that a shell would have to run.
-
-    number: its number, from 1 on.
-    """
+    """The sentence for a line, numbered from 1 on, that a shell would have to run."""
     return InputError(
         f"{source}: line {number} has {error.what}: {quoted(line.strip())}; a recipe is "
         "never given to a shell: write the command alone."

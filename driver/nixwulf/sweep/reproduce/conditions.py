@@ -17,7 +17,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_results
 from nixwulf.core.metric import better
 from nixwulf.core.registry import Parameter
-from nixwulf.core.text import did_you_mean
+from nixwulf.core.text import as_typed, did_you_mean
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabrics import KINDS
 from nixwulf.plugins import benchmarks, engines
@@ -92,7 +92,7 @@ def expectations(sweep: Sweep) -> tuple[Expectation, ...]:
     if not sweep.expect:
         raise InputError(
             f"{sweep.source}: it has no 'expect', so there is nothing to repeat; run it by "
-            f"'nixwulf bench {sweep.source}'."
+            f"{as_typed('bench', sweep.source)}."
         )
     return tuple(_expectation(one, f"{sweep.source}: expect") for one in sweep.expect)
 
@@ -122,10 +122,7 @@ def _expectation(one: Mapping[str, Any], source: str) -> Expectation:
 def reference(name: str, source: str) -> tuple[Record, ...]:
     """The record of an id or a path, with the other repetitions of a run's case.
 
-    name: the id of a published record, or the path of a record file. source: what names it, for the
-    message.
-
-    Raises InputError: there is none, with the nearest ids.
+    source: what names it, for the message. Raises InputError with the nearest ids.
     """
     path = Path(name)
     if path.suffix == ".json" and path.is_file():
@@ -155,11 +152,9 @@ _COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", 
 
 
 def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
-    """The sweep that repeats a published record on a cluster.
+    """The sweep that repeats a published record on a cluster; raises InputError with why not.
 
     model: path on the nodes or name on Hugging Face; empty: a file named as the record has it.
-
-    Raises InputError: why the record cannot be repeated there.
     """
     case, name = record["case"], record["id"]
     here = {node.platform for node in cluster.nodes[: case["nodes"]]}
@@ -312,7 +307,7 @@ def sweep_of_run(folder: RunFolder, tolerance: float = TOLERANCE) -> Sweep:
     if not expect:
         raise InputError(
             f"No run of {str(folder.path)!r} is ok, so there is nothing to repeat; run what is "
-            f"missing by 'nixwulf bench --resume {folder.path}'."
+            f"missing by {as_typed('bench', '--resume', folder.path)}."
         )
     for of_case, one in expect.items():
         values = [

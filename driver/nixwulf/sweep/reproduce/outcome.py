@@ -8,6 +8,7 @@ table, then for each slow case its causes and commands.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -16,7 +17,7 @@ from typing import Any
 
 from nixwulf.core.document import Cell, Column, Table, output, rich_table, say
 from nixwulf.core.metric import better
-from nixwulf.core.text import GIB, format_significant, link_name, plural
+from nixwulf.core.text import GIB, as_typed, format_significant, link_name, plural
 from nixwulf.llm import Model
 from nixwulf.perf.explain.diagnostics import LINK_KEYS, diagnostics
 from nixwulf.perf.explain.explanation import Explained, explain_records
@@ -87,7 +88,7 @@ def _of(
             reference = expected.references[0]
             explained = explanations.get(key)
             costless = explained.costless if explained else ()
-            source, slow = plan.cluster.source, verdict == SLOWER
+            source, slow = shlex.quote(plan.cluster.source), verdict == SLOWER
             yield Repeat(
                 expected,
                 verdict,
@@ -379,9 +380,10 @@ def expected(repeats: Sequence[Repeat], plan: Plan) -> None:
     for name in dict.fromkeys(case.model for case in plan.cases if case.model):
         model = plan.sweep.models[name]
         if model.path and model.hub:
-            file = re.sub("-00001-of-.*", "-*", PurePosixPath(model.path).name)
+            own = re.sub("-00001-of-.*", "-*", PurePosixPath(model.path).name)
+            hub, file = shlex.quote(model.hub), shlex.quote(f"*{own}")
             check = f" --sha256 {model.sha256}" if model.sha256 else ""
-            say(console, f"{name}: nixwulf models get {model.hub} --only '*{file}'{check}")
+            say(console, f"{name}: nixwulf models get {hub} --only {file}{check}")
     missing = sum(one.case is None for one in repeats)
     planned = f"{len(repeats) - missing} of {plural(len(repeats), 'number')}"
     say(console, f"{planned} can be repeated on {plan.cluster.name!r}.")
@@ -446,7 +448,8 @@ def _sentences(repeat: Repeat, folder: str) -> str:
     if repeat.verdict == INSIDE:
         return ""
     if not repeat.causes:
-        return f"{name} is slower: no recorded fact explains it. Next: nixwulf explain {folder}"
+        look = f"nixwulf explain {shlex.quote(str(folder))}"
+        return f"{name} is slower: no recorded fact explains it. Next: {look}"
     lines = [
         f"{'Likely cause' if first else 'Also'}: {cause.what}. Next: {cause.command}"
         for first, cause in zip((True, *[False] * _MOST_CAUSES), repeat.causes, strict=False)
@@ -472,6 +475,6 @@ def list_repeatable(found: Iterable[tuple[Record, Plan | str]], cluster: str) ->
     for reason, count in sorted(reasons.items(), key=lambda one: -one[1]):
         say(console, f"{plural(count, 'record')} of these machines left out: {reason.rstrip('.')}.")
     if rows:
-        say(console, f"Repeat one by 'nixwulf reproduce RECORD --cluster {cluster}'.")
+        say(console, f"Repeat one by {as_typed('reproduce', 'RECORD', '--cluster', cluster)}.")
     else:
         say(console, "No published record is of this cluster's machines.")

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import socket
 import subprocess
 import sys
@@ -18,11 +19,14 @@ from nixwulf.core.names import Refusal, join
 from nixwulf.ops.models import get as ops_hub
 from nixwulf.ops.models import store
 
-DATA = random.Random(0).randbytes(3_000_000)  # noqa: S311
+# A GGUF from both ends, as some tests tell two files apart by their order.
+DATA = b"GGUF" + random.Random(0).randbytes(2_999_992) + b"FUGG"  # noqa: S311
+HEADER = b'{"w":{"dtype":"U8","shape":[1000],"data_offsets":[0,1000]}}'
+WEIGHTS = len(HEADER).to_bytes(8, "little") + HEADER + DATA[:1000]
 FILES = {"Q4_K_M/tiny-Q4_K_M.gguf": DATA, "tiny-Q8_0.gguf": DATA[::-1], "README.md": b"#"}
 FOLDER = {
     "config.json": b"{}",
-    "model-1.safetensors": DATA,
+    "model-1.safetensors": WEIGHTS,
     "pytorch_model.bin": DATA,
     "README.md": b"#",
     "original/consolidated.safetensors": DATA,
@@ -55,8 +59,8 @@ def get(hub, tmp_path):
         }
         script = f"""
 import sys
-from nixwulf.ops.models import get
-get._PATIENCE_S = {patience_s}
+from nixwulf.ops.models import get as hub
+hub._PATIENCE_S = {patience_s}
 from nixwulf.cli.main import main
 try:
     main()
@@ -345,6 +349,77 @@ def test_an_index_that_names_weights_elsewhere_is_refused(get, hub, folder):
         done = get("org/name")
         assert done.returncode == 2, done.stderr
         assert not (folder / "name").exists()
+
+
+INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
+# hand-made: what a mirror may have under a model's name (form: the first bytes of each format)
+NO_MODELS = {
+    "m.gguf": (b"<html>Please log in</html>", b"", b"\0" * 4096),
+    "m.m": (b"<html>",),
+    "model-1.safetensors": (b"", b"<html>Please", b"\0" * 99, WEIGHTS[:-1], WEIGHTS + b"x"),
+    "config.json": (b"", b"<html>", b"[]"),
+    "model.safetensors.index.json": (INDEX.encode(), b"<html>", b'{"weight_map": 7}'),
+}
+
+
+@pytest.mark.parametrize("name", NO_MODELS)
+def test_what_is_no_model_by_its_first_bytes_is_none_whoever_gave_it(get, hub, folder, name):
+    for content in NO_MODELS[name]:
+        rest = {} if name[0:2] == "m." else FOLDER
+        hub.files = {**rest, name: content}
+        for done in (get("org/name"), get("org/name")):  # the second finds nothing that waits
+            assert done.returncode == 2, done.stderr
+            assert repr(name) in done.stderr
+            assert "another place" in done.stderr
+        assert store.list_models(str(folder))["models"] == []
+
+
+@pytest.mark.parametrize("content", NO_MODELS["m.gguf"])
+def test_a_url_and_a_path_of_what_is_no_model_give_none(get, hub, folder, tmp_path, content):
+    hub.files = {"m.gguf": content}
+    (tmp_path / "m.gguf").write_bytes(content)
+    folder.mkdir(parents=True)
+    (folder / "in.gguf").write_bytes(content)
+    for source in (f"{hub.url}/files/m.gguf", str(tmp_path / "m.gguf"), str(folder / "in.gguf")):
+        done = get(source)
+        assert (done.returncode, "another place" in done.stderr) == (2, True), done.stderr
+    assert (tmp_path / "m.gguf").read_bytes() == content
+    assert [one["state"] for one in store.list_models(str(folder))["models"]] == ["unread"]
+
+
+@pytest.mark.parametrize("part", ["m-00001-of-00003.gguf", "m-00002-of-00002.safetensors"])
+def test_of_a_model_some_of_whose_parts_are_nowhere_nothing_is_fetched(get, hub, folder, part):
+    hub.files = {part: WEIGHTS if part.endswith("s") else DATA}
+    for source in ("org/name", *([f"{hub.url}/files/{part}"] if part.endswith("f") else [])):
+        done = get(source)
+        assert done.returncode == 2, done.stderr
+        assert "has 1 of the" in done.stderr
+        assert "another place" in done.stderr
+    assert not [path for path, _ in hub.asked if "/resolve/" in path or "/files/" in path]
+    assert not list(folder.glob("m-*"))
+
+
+def test_files_without_a_byte_are_not_asked_for(get, hub, folder):
+    hub.files = {**FOLDER, **{f"{number}/empty": b"" for number in range(50)}}
+    assert get("org/name").returncode == 0
+    assert len([path for path, _ in hub.asked if "/resolve/" in path]) == 3
+    assert len(list((folder / "name").glob("*/empty"))) == 50
+
+
+def test_tls_is_loaded_for_https_alone_and_a_file_of_it_that_is_not_there_is_named(get, hub):
+    assert get("org/name", "--only", "*Q8_0*", SSL_CERT_FILE="/nonexistent").returncode == 0
+    done = get("https://127.0.0.1:1/a.gguf", SSL_CERT_FILE="/nonexistent")
+    assert (done.returncode, "unset SSL_CERT_FILE" in done.stderr) == (1, True), done.stderr
+
+
+def test_the_next_command_has_a_name_in_it_as_a_shell_reads_it(get, hub):
+    name = "$(touch x) `id`.gguf"
+    hub.files = {name: DATA[:1000]}
+    done = get("org/name")
+    assert done.returncode == 0, done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("Push it")]
+    words = shlex.split(told.partition("nixwulf")[2].rstrip("'."))
+    assert words == ["models", "push", name, "--cluster", "FILE"]
 
 
 def sends(*pieces, status=200, pause_s=0.0, length=None, **headers):

@@ -18,6 +18,7 @@ from nixwulf.results import record
 from nixwulf.results.publish.folder import publication
 from nixwulf.results.publish.identifiers import Word, closed_words
 from nixwulf.results.publish.scrub import Scrubber, split_kernel_parameters
+from nixwulf.results.publish.words import unknown_words
 from nixwulf.results.store import Entry, RunFolder
 from record_factory import case, failed, ok, plan, write_run
 from tool_outputs import reference
@@ -541,3 +542,10 @@ def test_a_run_of_the_lab_is_published_only_when_asked_for(tmp_path):
     assert "to publish it nevertheless, give --lab." in done.output
     assert not (tmp_path / "results").exists()
     assert command(folder, "--out", tmp_path / "results", "--lab").exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["10,20,30,40", "10/20/30/40", "192,168,256,512"])
+def test_four_numbers_that_may_be_an_address_are_shown_and_stay(text):
+    (shown,) = unknown_words([{"warnings": [f"sizes {text} and 8,16,32,64 or 1/2/3/4"]}])
+    assert shown.word == text
+    assert scrubbed(f"sizes {text}") == f"sizes {text}"
