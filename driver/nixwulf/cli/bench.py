@@ -87,11 +87,8 @@ def bench(
         folder = out or new_folder(named.sweep.name, named.cluster)
         plan = named
         check_new(folder)
-    for name in engines_without_run(case.engine for case in plan.cases):
-        click.echo(
-            f"{name}: described, never run by Nixwulf's own tests; doubt the first results.",
-            err=form == "json",
-        )
+    for name in engines_without_run(c.engine for c in plan.cases if form != "json"):
+        click.echo(f"{name}: described, never run by Nixwulf itself; doubt the first results.")
     compared = None if baseline is None else _baseline(baseline, plan)
     if dry_run:
         print_json(plan.document()) if form == "json" else print_plan(plan)
