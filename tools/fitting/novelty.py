@@ -189,11 +189,11 @@ class Learner:
         few = [sum(used[n] for n in group) < _FEW for group in self._groups]
         chosen = [sum(sums) if is_few else own for own, is_few in zip(sums, few, strict=True)]
         found = [int(scores.argmin()) for scores in chosen]
-        for place, group in enumerate(self._groups):
-            if not few[place]:
+        for index, group in enumerate(self._groups):
+            if not few[index]:
                 mask = [used[n] for n in group]
                 sources = len({self._sources[n] for n in group if used[n]})
-                found[place] = _raised(found[place], self._inside[place][:, mask], sources)
+                found[index] = _raised(found[index], self._inside[index][:, mask], sources)
         return Spreads(*(_spread(number) for number in found))
 
     def _weights(self, group: Sequence[int], used: Sequence[bool]) -> Any:
