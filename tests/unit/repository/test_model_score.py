@@ -238,7 +238,9 @@ def synthetic(constants) -> list[Case]:
 
 def test_the_fit_finds_the_constants_that_made_the_numbers():
     found = synthetic(
-        replace(fit([one()])["llama.cpp"]["amd"], weights=0.8, layer_us=150, hop_us=6000, variants={})
+        replace(
+            fit([one()])["llama.cpp"]["amd"], weights=0.8, layer_us=150, hop_us=6000, variants={}
+        )
     )
     fitted = fit(found)["llama.cpp"]["amd"]
 
@@ -272,7 +274,8 @@ def prompts(constants, faster=1.0) -> list[Case]:
 
 def test_prompts_at_several_depths_tell_computing_and_attention_apart():
     true = replace(fit([one()])["llama.cpp"]["amd"], compute=0.4, attention=0.1, variants={})
-    fitted = fit(prompts(true))["llama.cpp"]["amd"]
+    found = prompts(true)
+    fitted = fit(found)["llama.cpp"]["amd"].of(found[0].strategy, found[0].model)
 
     assert fitted.compute == pytest.approx(0.4, rel=0.1)
     assert fitted.attention == pytest.approx(0.1, rel=0.1)
