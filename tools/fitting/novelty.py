@@ -189,12 +189,12 @@ class Learner:
         few = [sum(used[n] for n in group) < _FEW for group in self._groups]
         chosen = [sum(sums) if is_few else own for own, is_few in zip(sums, few, strict=True)]
         found = [int(scores.argmin()) for scores in chosen]
-        for number, group in enumerate(self._groups):
-            if not few[number]:
+        for index, group in enumerate(self._groups):
+            if not few[index]:
                 mask = [used[n] for n in group]
                 sources = len({self._sources[n] for n in group if used[n]})
-                found[number] = _raised(found[number], self._inside[number][:, mask], sources)
-        return Spreads(*(_spread(one) for one in found))
+                found[index] = _raised(found[index], self._inside[index][:, mask], sources)
+        return Spreads(*(_spread(number) for number in found))
 
     def _weights(self, group: Sequence[int], used: Sequence[bool]) -> Any:
         """Rows of one model on one machine by one source are off together."""

@@ -231,13 +231,16 @@ def synthetic(constants) -> list[Case]:
                 told = predict(
                     case.platforms, case.model, case.strategy, case.fabric, constants=constants
                 )
-                made.append(replace(case, value=told.value))
+                source = frozenset({f"s{len(made)}"})
+                made.append(replace(case, value=told.value, sources=source))
     return made
 
 
 def test_the_fit_finds_the_constants_that_made_the_numbers():
     found = synthetic(
-        replace(fit([one()])["llama.cpp"]["amd"], weights=0.8, layer_us=150, hop_us=6000)
+        replace(
+            fit([one()])["llama.cpp"]["amd"], weights=0.8, layer_us=150, hop_us=6000, variants={}
+        )
     )
     fitted = fit(found)["llama.cpp"]["amd"]
 
@@ -264,13 +267,15 @@ def prompts(constants, faster=1.0) -> list[Case]:
             told = predict(
                 [device], case.model, case.strategy, metric="prompt", constants=constants
             )
-            made.append(replace(case, value=told.value, platforms=(device,)))
+            source = frozenset({f"s{len(made)}"})
+            made.append(replace(case, value=told.value, platforms=(device,), sources=source))
     return made
 
 
 def test_prompts_at_several_depths_tell_computing_and_attention_apart():
-    true = replace(fit([one()])["llama.cpp"]["amd"], compute=0.4, attention=0.1)
-    fitted = fit(prompts(true))["llama.cpp"]["amd"]
+    true = replace(fit([one()])["llama.cpp"]["amd"], compute=0.4, attention=0.1, variants={})
+    found = prompts(true)
+    fitted = fit(found)["llama.cpp"]["amd"].of(found[0].strategy, found[0].model)
 
     assert fitted.compute == pytest.approx(0.4, rel=0.1)
     assert fitted.attention == pytest.approx(0.1, rel=0.1)
@@ -292,7 +297,7 @@ def residuals(deviation, *, count=400, **new) -> list[Residual]:
     case, draw = one(), Random(1)  # noqa: S311 - no secret
     return [
         Residual(
-            replace(case, machine=f"m{number}"),
+            replace(case, machine=f"m{number}", sources=frozenset({f"s{number}"})),
             draw.gauss(0, deviation),
             0.0,
             0.0,

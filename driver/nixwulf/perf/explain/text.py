@@ -72,7 +72,10 @@ def advice(explained: Explained) -> Iterator[str]:
         return
     yield from _of_remedies(explained.remedies)
     parts = shares(explained.prediction.parts)
-    largest = max(parts, key=lambda name: parts[name])
+    # Faster computing is no help where reading the weights meanwhile takes as long.
+    vain = any("the compute" in o.what and o.factor < _ANY for o in explained.sensitivities)
+    named = {name: part for name, part in parts.items() if name != "compute" or not vain} or parts
+    largest = max(named, key=lambda name: named[name])
     yield f"Bottleneck: {LETTERS[largest][1]}, {100 * parts[largest]:.0f} % of the predicted time."
     good = [one for one in explained.sensitivities if one.enough]
     yield f"Would help: {_list(good)}." if good else "None of these changes would help by 5 %:"
@@ -204,6 +207,7 @@ def _label(metric: str, under: Mapping[str, Any], seen: Mapping[str, set[str]]) 
 
 
 _BAR = 40
+_ANY = 1.005
 _COLOURS = {"cannot be right": "bold red", "half of it or less": "bold red",
             "slower than predicted": "yellow"}  # fmt: skip
 
