@@ -132,12 +132,6 @@ def problem(
     return None
 
 
-def reserved(engine: str) -> Mapping[str, str]:
-    """The flags of an engine that the driver sets: see Engine.reserved_arguments."""
-    found: dict[str, str] = _data("reserved_options")[engine]
-    return found
-
-
 def instead_of_flag(word: str, reserved: Mapping[str, str]) -> str | None:
     """What to use instead of a flag that the driver sets, by an engine's reserved ones, or None."""
     found = _flag(word)
