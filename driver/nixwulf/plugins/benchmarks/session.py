@@ -309,10 +309,7 @@ def warnings(
     *,
     drafts: bool = False,
 ) -> list[str]:
-    """What a reader of the numbers has to know: lost caches, odd counts, a busy client.
-
-    counting and drafts are as of serve.
-    """
+    """What a reader has to know: lost caches, odd counts, a busy client; given is as of serve."""
     sessions = [answers for one in passes for answers in one.answers]
     answers = list(chain.from_iterable(sessions))
     found = []

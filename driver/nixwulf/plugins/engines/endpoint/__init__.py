@@ -92,6 +92,9 @@ class Foreign(Engine):
     that wants one is `environment: [{OPENAI_API_KEY: null}]`: it is taken from the driver's own
     environment and is in no record.
 
+    What collects answers on the way, as a proxy may, is found by at most three of 16 tokens before
+    the load; decode is then left out.
+
     The text is compared with the server's own repeat alone. On several nodes their counters are
     read, and prove nothing: a run has `proved: false` and a warning. `quality` needs the forced
     tokens of llama-server or vLLM.
