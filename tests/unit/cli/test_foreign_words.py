@@ -20,7 +20,7 @@ UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 # Names that the schemas hold to letters, digits, '.', '_' and '-', or whole clauses.
 PLAIN = {
     *("_LAB", "name", "self.name", "fabric", "definition.nodes[0].name", "found.cluster.name"),
-    *("found", "hub", "file", "check", "cluster", "source", "what", "consent"),  # quoted before
+    *("found", "hub", "file", "check", "cluster", "source", "what", "consent", "named"),  # quoted
     *("only", "wanted", "side", "why", "row.source", "_MAJOR"),  # in no command
 }
 

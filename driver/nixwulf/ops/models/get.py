@@ -562,7 +562,7 @@ def _fault(path: Path, name: str, names: Collection[str]) -> str:
     with suppress(InputError, *NOT_OF_A_MODEL):
         if name.endswith(".safetensors.index.json"):
             for shard in set(read_json(path)["weight_map"].values()):
-                if str(PurePosixPath(name).parent / shard) not in names:
+                if f"{name[: name.rfind('/') + 1]}{shard}" not in names:
                     return f"{name!r} names {quoted(shard)}, which is none of its files"
             return ""
         if path.suffix == ".safetensors":

@@ -544,7 +544,7 @@ def test_a_run_of_the_lab_is_published_only_when_asked_for(tmp_path):
     assert command(folder, "--out", tmp_path / "results", "--lab").exit_code == 0
 
 
-@pytest.mark.parametrize("text", ["10,20,30,40", "10/20/30/40", "192,168,256,512"])
+@pytest.mark.parametrize("text", ["10,20,30,40", "10/20/30/40", "172,8,16,32"])
 def test_four_numbers_that_may_be_an_address_are_shown_and_stay(text):
     (shown,) = unknown_words([{"warnings": [f"sizes {text} and 8,16,32,64 or 1/2/3/4"]}])
     assert shown.word == text
