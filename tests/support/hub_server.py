@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
 
 COMMIT = "5b0e6a8c9d1f2a3b4c5d6e7f8091a2b3c4d5e6f7"
 
@@ -86,7 +87,7 @@ def serving(hub: Hub):
                 status, code = hub.refusal
                 headers = {"X-Error-Code": code} if code else {}
                 return self.answer(status, headers, b"{}")
-            path = self.path.partition("?")[0]
+            path = unquote(self.path.partition("?")[0])
             if path.startswith("/api/models/org/name"):
                 revision = path.partition("/revision/")[2] or "main"
                 if revision not in {"main", COMMIT}:
