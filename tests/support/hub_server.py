@@ -111,13 +111,15 @@ def serving(hub: Hub):
             if wanted and self.headers.get("If-Range", tag) == tag:
                 start = int(wanted.removeprefix("bytes=").partition("-")[0])
                 headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+                if end := wanted.partition("-")[2]:
+                    data = data[: int(end) + 1]
             body = data[start:]
             headers["Content-Length"] = str(len(body))
             if self.command == "GET" and hub.cut_after is not None:
                 body, hub.cut_after = body[: hub.cut_after], None
                 hub.refusal = (503, "")
                 self.close_connection = True
-            self.answer(206 if start else 200, headers, body)
+            self.answer(206 if wanted and "Content-Range" in headers else 200, headers, body)
 
         def log_message(self, *words):
             pass

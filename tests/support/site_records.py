@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from nixwulf.llm.catalog import find, is_known
 from nixwulf.report.site import make
 from nixwulf.results import record
 from nixwulf.results.record import Record
@@ -43,7 +44,9 @@ def foreign(
     }
     if "engine" in of:
         document["engine"] = {"name": of["engine"], "version": version}
-        document["model"] = {"name": of["model"], "weights": weights, "parameters": 120_000_000_000}
+        name = of["model"]
+        count = find(name).parameters if is_known(name) else 120_000_000_000
+        document["model"] = {"name": name, "weights": weights, "parameters": round(count)}
     if machine:
         document["cluster"]["machine"] = machine
     if of["nodes"] > 1:

@@ -14,6 +14,7 @@ import pytest
 
 from answering_server import Prepared, answering
 from broken_endpoint import DONE, END, FINISH, HEAD, event, serving, usage
+from nixwulf.core import web
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.plugins.benchmarks import quality
@@ -396,6 +397,7 @@ def test_the_certificate_of_https_is_held_against_the_addresss_host(tmp_path, mo
         with pytest.raises(RunFailure, match="certificate verify failed"):
             server.require_model(endpoint)
         monkeypatch.setenv("SSL_CERT_FILE", certificate)
+        web.tls.cache_clear()
         server.require_model(endpoint)
     (tmp_path / "s").unlink()
     with (

@@ -193,6 +193,7 @@ def test_a_beginning_is_sent_once_and_all_prompts_of_a_slot_go_on_from_it(tmp_pa
 
 
 # Moments of the chunks of an answer of n tokens, a token each 0.01 s after 0.1 s for the prompt.
+# hand-made: ways in which a server or what is before it sends (form: (moments, held back))
 WAYS = {
     "streams": (lambda n: [0.1 + at * 0.01 for at in range(n)], False),
     "streams several": (lambda n: [0.1 + at * 0.01 for at in range(0, n, 5)], False),

@@ -299,7 +299,7 @@ def test_the_warm_up_is_a_pass_of_other_prompts_than_those_that_are_measured(
     state = "warm" if warm_up else "cold"
     assert {metric.state for metric in metrics} == {state}
     (imported,) = vllm.read(RESULT)
-    assert {metric.name for metric in metrics} == {metric.name for metric in imported.metrics}
+    assert {metric.name for metric in metrics} <= {metric.name for metric in imported.metrics}
     told = [metric.document() for metric in metrics]
     validate(sealed({**make_record(), "metrics": told}), "a record with these metrics")
     assert run.warnings == []
