@@ -15,7 +15,9 @@ from nixwulf.results.compare.sides import ComparedRow, Side, ordered
 from nixwulf.results.identity import Identity, Key
 
 Shared = frozenset[tuple[Key, Any]]
-Why = Literal["only in A", "only in B", "several values in A", "several values in B"]
+Why = Literal[
+    "only in A", "only in B", "several values in A", "several values in B", "as no model is stated"
+]
 _MOST_LOOKED_AT = 300
 _K = TypeVar("_K", bound=Hashable)
 
@@ -145,7 +147,7 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
     pairs = []
     for shared in {**groups_a, **groups_b}:
         one, two = groups_a.get(shared, []), groups_b.get(shared, [])
-        why = _why_not(one, two)
+        why = "as no model is stated" if _any_model(dict(shared)) else _why_not(one, two)
         if not why:
             pairs.append(_pair(ordered(shared), one, two))
         elif _case(shared) not in failed:
@@ -170,6 +172,11 @@ def _without(
     for identity, rows in groups.items():
         found[frozenset(item for item in identity if not item[0].is_called(over))].append(rows)
     return found
+
+
+def _any_model(shared: Identity) -> bool:
+    """Whether an engine ran a model that nobody stated: it may have been another on each side."""
+    return bool(shared.get(Key("", "engine"))) and not shared.get(Key("", "model"))
 
 
 def _why_not(a: list[list[ComparedRow]], b: list[list[ComparedRow]]) -> Why | None:
@@ -280,6 +287,8 @@ def _nothing(
             f"{', '.join(over)} for each condition: choose one by a query, such as "
             f"'{over[0]}=...' --in DIR."
         )
+    if any(_any_model(dict(one)) for one in (*metrics_a, *metrics_b)):
+        return "No model is stated, and each side may have another; import with --model."
     nearest = _nearest(metrics_a[:_MOST_LOOKED_AT], metrics_b[:_MOST_LOOKED_AT])
     if not nearest:
         names = [", ".join(sorted({_metric(one) for one in m})) for m in (metrics_a, metrics_b)]

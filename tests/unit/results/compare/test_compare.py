@@ -430,3 +430,20 @@ def test_runs_that_differ_in_one_argument_pair_only_over_that(tmp_path, key, val
     assert f"--over {key}" in output
     (pair,) = as_json(tmp_path, runs(one, FAST), runs(other, SLOW), "--over", key)["pairs"]
     assert pair["ratio"] == pytest.approx(0.8, abs=0.01)
+
+
+def test_where_no_model_is_stated_it_may_be_another_on_each_side(tmp_path):
+    # hand-made: the closing line of a client (form: llama.cpp, common/sampling.cpp)
+    line = (
+        "llama_perf_context_print: eval time = 1000.00 ms / {} runs "
+        "( 10 ms per token, {}.00 tokens per second)"
+    )
+    for name, speed in (("a", 100), ("b", 50)):
+        path = tmp_path / f"{name}.txt"
+        path.write_text(line.format(speed, speed) + "\n")
+        about = ["--nodes", "1", "--platform", "framework-desktop", "--out", str(tmp_path / name)]
+        done = CliRunner().invoke(cli, ["import", str(path), *about])
+        assert done.exit_code == 0, done.output
+    code, output = command(tmp_path / "a", tmp_path / "b")
+    assert code == 2
+    assert "--model" in output
