@@ -95,7 +95,7 @@ def test_a_run_over_a_fabric_is_ok_and_proves_it(run, cluster, parallelism):
     assert set(transport["bytes"]) == {"n1", "n2"}
     for counters in transport["counters"].values():
         assert counters["management"]["interface"] == MANAGEMENT_INTERFACE
-        assert 0 < counters["management"]["bytes"] < CHATTER_BYTES
+        assert 0 <= counters["management"]["bytes"] < CHATTER_BYTES  # without the driver's own
     link = record["fabric"]["links"][0]
     assert link["rtt_before"]["median"] > 400
     assert 0 < link["bandwidth"]["value"] < 5

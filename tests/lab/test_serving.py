@@ -161,8 +161,7 @@ def test_a_prompt_at_depth_computes_itself_alone_in_each_slot(run, cluster, tmp_
 
 def test_depth_that_the_server_computes_again_is_not_called_cached(run, cluster):
     load = {"n_prompt": 100, "n_gen": 8, "requests": 2, "depth": 900}
-    none = {"LLAMA_ARG_CACHE_PROMPT": "0"}
-    record = run(plan_for(cluster, matrix=ALONE, environment=none, **load))
+    record = run(plan_for(cluster, matrix=ALONE, arguments="--no-cache-prompt", **load))
     assert metrics_of(record)["ttft"]["conditions"]["depth_from"] == "computed"
     assert any("have the 900 tokens before the prompt" in words for words in warnings_of(record))
 
