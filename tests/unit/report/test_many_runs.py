@@ -95,7 +95,7 @@ def test_values_of_one_parameter_are_not_all_held_against_each_other():
 
 @pytest.mark.slow
 def test_5000_runs_take_seconds_and_megabytes(tmp_path):
-    """User CPU beside other work: report 10 s and 228 MiB, explain 7 and 139, site 19 and 278."""
+    """User CPU beside one test run: report 17 s and 233 MiB, explain 14 and 142, site 28 and 282."""
     folder = write_many(tmp_path / "runs", 5000)
     for command in ("report", "explain", "site"):
         out = ["--out", tmp_path / "site"] if command == "site" else []
@@ -107,5 +107,5 @@ def test_5000_runs_take_seconds_and_megabytes(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         seconds, kib = map(float, done.stderr.splitlines()[-1].split())
-        assert seconds <= 30, command
+        assert seconds <= 60, command
         assert kib <= 300 << 10, command

@@ -85,12 +85,16 @@ def _best(found: Iterator[Remedy]) -> list[Remedy]:
 def _measured(
     one: MeasuredCase, alternatives: Sequence[Alternative], inputs: PredictionInputs | None
 ) -> Iterator[Remedy]:
+    fastest: dict[Kind, tuple[str, MeasuredCase]] = {}
     for kind, what, other in alternatives:
-        factor = other.value / one.value if one.value > 0 else 0.0
         least = max(ENOUGH / 100, _DEVIATIONS * hypot(one.error, other.error))
-        if factor >= 1 + least:
-            costs = _costs(inputs, _run_as(other.record, inputs)) if inputs else None
-            yield Remedy(kind, what, other.value, factor, measured=True, costs=costs)
+        helps = one.value > 0 and other.value / one.value >= 1 + least
+        if helps and (kind not in fastest or other.value > fastest[kind][1].value):
+            fastest[kind] = what, other
+    for kind, (what, other) in fastest.items():
+        costs = _costs(inputs, _run_as(other.record, inputs)) if inputs else None
+        factor = other.value / one.value
+        yield Remedy(kind, what, other.value, factor, measured=True, costs=costs)
 
 
 def _run_as(record: Record, inputs: PredictionInputs) -> PredictionInputs:
