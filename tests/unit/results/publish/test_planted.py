@@ -82,9 +82,12 @@ def test_of_the_records_in_the_repository_nothing_but_what_is_private_changes():
         [*ROOT.glob("results/**/records/*.json"), *ROOT.glob("examples/**/*-r0.json")]
     ):
         scrubber = Scrubber(closed=CLOSED)
-        scrubber.record(json.loads(path.read_bytes()))
+        document = json.loads(path.read_bytes())
+        scrubber.record(document)
         texts += 1
-        changed |= {(f.kind, f.was) for f in scrubber.found if f.kind != "raw output"}
+        public = document.get("source", {}).get("url", "")  # the account where the number stands
+        found = [f for f in scrubber.found if f.was not in public]
+        changed |= {(f.kind, f.was) for f in found if f.kind != "raw output"}
     assert texts > 400
     assert {was for kind, was in changed if not kind.startswith(("address", "kernel"))} == set()
     assert all(
