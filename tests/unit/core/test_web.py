@@ -98,6 +98,7 @@ def test_an_answer_has_seconds_as_a_whole(serve, name):
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSLKEYLOGFILE"])
 def test_a_variable_of_tls_that_names_no_file_is_told_where_there_is_tls(monkeypatch, name):
+    web.tls.cache_clear()  # another test of this process may have loaded it
     monkeypatch.setenv(name, "/nowhere/pem")
     with pytest.raises(NixwulfError, match=f"'{name}': '/nowhere/pem'.*'unset {name}'"):
         web.client("https://127.0.0.1:9")
