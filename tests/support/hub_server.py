@@ -106,20 +106,19 @@ def serving(hub: Hub):
             data = hub.files[name]
             tag = f'"{hub.sha256(name)}"'
             headers = {"ETag": tag, "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
-            start = 0
+            start, end, status = 0, len(data), 200
             wanted = self.headers.get("Range", "")
             if wanted and self.headers.get("If-Range", tag) == tag:
-                start = int(wanted.removeprefix("bytes=").partition("-")[0])
-                headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-                if end := wanted.partition("-")[2]:
-                    data = data[: int(end) + 1]
-            body = data[start:]
+                first, _, last = wanted.removeprefix("bytes=").partition("-")
+                start, end, status = int(first), min(end, int(last or end) + 1), 206
+                headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+            body = data[start:end]
             headers["Content-Length"] = str(len(body))
             if self.command == "GET" and hub.cut_after is not None:
                 body, hub.cut_after = body[: hub.cut_after], None
                 hub.refusal = (503, "")
                 self.close_connection = True
-            self.answer(206 if wanted and "Content-Range" in headers else 200, headers, body)
+            self.answer(status, headers, body)
 
         def log_message(self, *words):
             pass

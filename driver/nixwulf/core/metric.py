@@ -98,7 +98,7 @@ class Metric:
 
 
 def accepted(acceptance: str) -> str:
-    """What stands behind a speed with drafted tokens: ' (71.2 % accepted)'; else nothing."""
+    """The share of drafted tokens that was accepted, as ' (71.2 % accepted)'; or nothing."""
     if not acceptance:
         return ""
     return f" ({acceptance} accepted)" if acceptance.endswith("%") else f" ({acceptance})"

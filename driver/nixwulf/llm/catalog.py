@@ -99,7 +99,7 @@ def only(path: Path) -> ModelFacts:
 
 
 def is_known(name: str) -> bool:
-    """Whether a name stands for a model of the table."""
+    """Whether the table has the model of a name."""
     try:
         return bool(find(name))
     except InputError:

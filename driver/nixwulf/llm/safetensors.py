@@ -60,7 +60,7 @@ def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstByte
 
 
 def header(path: str, first_bytes: FirstBytes) -> bytes:
-    """What stands before the weights of a file: 8 bytes of length, then JSON; raises ValueError."""
+    """The header of a file: 8 bytes of length, then JSON; raises ValueError where it has none."""
     length = int.from_bytes(first_bytes(path, _LENGTH_BYTES), "little")
     if not 0 < length <= _LONGEST_HEADER:
         raise ValueError(f"a header of {length} bytes")

@@ -82,13 +82,13 @@ def _identity(document: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("kind", "case", "fabric", "engine", "model")
     return {
         **{key: document.get(key) for key in kept},
-        "source": _without(_without(document["source"], "note"), "date"),
+        "source": _without(document["source"], "note", "date"),
         "cluster": _without(document["cluster"], "price_usd"),
     }
 
 
-def _without(document: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name != key}
+def _without(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in keys}
 
 
 def _words(document: Mapping[str, Any]) -> str:

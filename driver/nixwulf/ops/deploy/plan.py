@@ -149,7 +149,7 @@ def install_of(platform: dict[str, Any]) -> dict[str, Any]:
 
 
 def image_steps(cluster: Cluster, flake: str, node: Node, platform: dict[str, Any]) -> list[str]:
-    """How somebody brings a node into its installer by an image, a step a line."""
+    """The steps that start a node's installer from an image, one a line."""
     kind = platform["install"].get("image", "")
     file, medium = {
         "iso": ("iso/", "a USB stick"),

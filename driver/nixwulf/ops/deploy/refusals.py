@@ -32,7 +32,7 @@ def refusals(
     expected: str | None,
     expected_cluster: str | None = None,
 ) -> list[str]:
-    """Sentences of why a machine is not imaged as a node, each of which ends with what to do.
+    """The reasons not to image a machine as a node, a sentence each that ends with what to do.
 
     expected: the host name that it may have besides the node's own. expected_cluster: the cluster
     whose system it may run besides the node's own.

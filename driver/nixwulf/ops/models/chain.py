@@ -83,7 +83,7 @@ def on_node(node: Connection, command: str, **values: Any) -> Document:
 def index_on(
     node: Connection, folder: str, name: str, observer: ReadObserver = lambda read, size: None
 ) -> Document:
-    """What stands for a model on a node, all of which is read unless that is known.
+    """The size and hashes of a model on a node, which reads all of it unless it knows them.
 
     Raises NixwulfError: the node did not answer, reads nothing more, or has no such model.
     """

@@ -50,6 +50,10 @@ class Remedy:
     costs: float | None = None
 
 
+Way = tuple[Remedy, PredictionInputs | None]
+"""A remedy, its costs still unknown, and the case as it is then; None without a prediction."""
+
+
 def remedies(
     one: MeasuredCase,
     beside: Sequence[MeasuredCase],
@@ -65,36 +69,31 @@ def remedies(
     """
     alternatives = _alternatives(one, beside)
     tried = {kind for kind, _, _ in alternatives}
-    found = {remedy.kind: remedy for remedy in _best(_measured(one, alternatives, inputs))}
+    ways: list[Way] = list(_measured(one, alternatives, inputs))
     if inputs is not None:
-        for remedy in _best(_predicted(one, inputs, plan)):
-            if remedy.kind not in tried:
-                found[remedy.kind] = remedy
-    return tuple(found[kind] for kind in KINDS if kind in found)
-
-
-def _best(found: Iterator[Remedy]) -> list[Remedy]:
-    """The fastest of each kind."""
-    best: dict[Kind, Remedy] = {}
-    for one in found:
-        if one.kind not in best or one.speed > best[one.kind].speed:
-            best[one.kind] = one
-    return list(best.values())
+        ways += (way for way in _predicted(one, inputs, plan) if way[0].kind not in tried)
+    fastest: dict[Kind, Way] = {}
+    for way in ways:
+        kind = way[0].kind
+        if kind not in fastest or way[0].speed > fastest[kind][0].speed:
+            fastest[kind] = way
+    found = (fastest[kind] for kind in KINDS if kind in fastest)
+    # Two predictions each, so of those alone that are shown.
+    return tuple(
+        replace(remedy, costs=_costs(inputs, after)) if inputs and after else remedy
+        for remedy, after in found
+    )
 
 
 def _measured(
     one: MeasuredCase, alternatives: Sequence[Alternative], inputs: PredictionInputs | None
-) -> Iterator[Remedy]:
-    fastest: dict[Kind, tuple[str, MeasuredCase]] = {}
+) -> Iterator[Way]:
     for kind, what, other in alternatives:
+        factor = other.value / one.value if one.value > 0 else 0.0
         least = max(ENOUGH / 100, _DEVIATIONS * hypot(one.error, other.error))
-        helps = one.value > 0 and other.value / one.value >= 1 + least
-        if helps and (kind not in fastest or other.value > fastest[kind][1].value):
-            fastest[kind] = what, other
-    for kind, (what, other) in fastest.items():
-        costs = _costs(inputs, _run_as(other.record, inputs)) if inputs else None
-        factor = other.value / one.value
-        yield Remedy(kind, what, other.value, factor, measured=True, costs=costs)
+        if factor >= 1 + least:
+            after = _run_as(other.record, inputs) if inputs else None
+            yield Remedy(kind, what, other.value, factor, measured=True), after
 
 
 def _run_as(record: Record, inputs: PredictionInputs) -> PredictionInputs:
@@ -160,7 +159,7 @@ def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
 
 def _predicted(
     one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
-) -> Iterator[Remedy]:
+) -> Iterator[Way]:
     before = inputs.speed()
     for kind, what, other, copies in _strategies(one, inputs, plan):
         try:
@@ -170,8 +169,7 @@ def _predicted(
         # Advice has to be true: nearly all of its interval is above what there is.
         if copies * after.low > max(before, one.value):
             speed = copies * after.value
-            costs = _costs(inputs, other)
-            yield Remedy(kind, what, speed, speed / before, measured=False, costs=costs)
+            yield Remedy(kind, what, speed, speed / before, measured=False), other
 
 
 def _strategies(

@@ -238,6 +238,7 @@ def _pruned(model: ModelFacts, stated: float) -> ModelFacts:
     )
 
 
+@cache  # the runs of a sweep share it
 def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
     """By the tensors that the driver writes; size is that of the file."""
     if not size:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from urllib.parse import quote, urljoin
 
-from nixwulf.core import names, web
+from nixwulf.core import web
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.core.files import cache_dir, first_bytes, read_json
+from nixwulf.core.files import cache_dir, first_bytes, inside, read_json
 from nixwulf.core.text import GIB
 from nixwulf.llm import gguf, safetensors
 from nixwulf.llm.catalog import find, is_known, only, weights_of
@@ -131,11 +131,11 @@ def _of_hub(name: str, quant: str, size_gib: float) -> ModelDescription | None:
     if not _REPOSITORY.fullmatch(name) or is_known(name):
         return None
     try:
-        folder = names.join(cache_dir() / "headers", name)
+        folder = inside(cache_dir() / "headers", name)
         if not folder.is_dir():
             _keep(name, folder)
         found = replace(_of_folder(folder), name=name)
-    except (OSError, NixwulfError, names.Refusal, *NOT_OF_A_MODEL):
+    except (OSError, NixwulfError, *NOT_OF_A_MODEL):
         raise InputError(
             f"Model {name!r} is not known, and the hub gave no config.json and headers of it; "
             "give a GGUF, a folder with config.json and *.safetensors, or a TOML file of its facts."

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.core.files import read_toml
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.registry import choose, discover
 from nixwulf.llm.model_facts import ModelShape
 from nixwulf.nodes import container
@@ -273,7 +272,7 @@ class Engine(ABC):
 
 @cache
 def _data(name: str) -> dict[str, Any]:
-    return read_toml(Path(str(resources.files("nixwulf"))) / "data" / name)
+    return read_toml(DATA / name)
 
 
 def runs_of(name: str) -> list[dict[str, Any]]:

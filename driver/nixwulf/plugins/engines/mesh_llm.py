@@ -30,8 +30,6 @@ from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 # The API, its console, and QUIC over UDP. The first two listen on the loopback only.
 _API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, UDP["mesh-llm"]
-# These join or advertise public meshes, or choose what carries data beside the fabric.
-PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
 # By default, a private mesh too signs in at public relays, which then could carry
 # its data (https://github.com/Mesh-LLM/mesh-llm/blob/0809252/mesh-llm/src/mesh/mod.rs#L1436): here
 # nothing listens, and after five seconds it goes on without.

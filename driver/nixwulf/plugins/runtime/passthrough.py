@@ -159,7 +159,9 @@ def addresses(parameters: Mapping[str, Any]) -> list[str]:
     found = [parameters["url"]] if parameters.get("url") else []
     texts = [("", str(one)) for key, one in parameters.items() if key not in (*PARAMETERS, "url")]
     texts += [(name, value or "") for name, value in given_variables(parameters).items()]
-    for flag, text in (*_valued(arguments(parameters)), *texts):
+    words = _with_flags(arguments(parameters))
+    values = [(flag, word.partition("=")[2] if _flag(word) else word) for flag, word in words]
+    for flag, text in (*values, *texts):
         plain = _ESCAPE.sub(lambda one: chr(int(one[1], 16)) if one[1] else one[2], text)
         for host in _HOST.findall(plain):
             found += filter(None, re.split(r"[@\\]", "".join(host)))
@@ -168,19 +170,18 @@ def addresses(parameters: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _valued(words: list[str]) -> Iterator[tuple[str, str]]:
-    """Each word with the flag that it is a value of; of a flag with its value that."""
+def _with_flags(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Each word with the flag that it is, or is a value of."""
     flag = ""
     for word in words:
         flag = word.partition("=")[0] if _flag(word) else flag
-        yield flag, word.partition("=")[2] if _flag(word) else word
+        yield flag, word
 
 
 def active(parameters: Mapping[str, Any]) -> list[str]:
     """What of a case's arguments and variables runs code, or takes what is the user's, and how."""
-    found, flag = [], ""
-    for word in arguments(parameters):
-        flag = word.partition("=")[0] if _flag(word) else flag
+    found = []
+    for flag, word in _with_flags(arguments(parameters)):
         if effect := instead_of_flag(flag, _data("passed_options")["flags"]):
             found += [f"{flag} {effect}"] if _flag(word) else []
         elif _LEADS.search(word):

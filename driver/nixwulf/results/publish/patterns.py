@@ -15,8 +15,7 @@ from nixwulf.core.files import DATA, read_toml
 from nixwulf.results.publish.words import WORD, is_public
 
 Kind = Literal["key", "serial number", "host name", "user name", "address"]
-_DATA = DATA
-FAMILIES = _DATA / "token_families.toml"
+FAMILIES = DATA / "token_families.toml"
 
 # Same-machine addresses are everybody's.
 _NO_ADDRESSES = re.compile(r"127\..*|0\.0\.0\.0|255\.255\..*|::1?")
@@ -189,7 +188,7 @@ def _patterns(document: Mapping[str, Any]) -> Iterator[Pattern]:
             yield Pattern(kind, expression, instead, spare, unless, "everywhere" in entry)
 
 
-_TEXTS = read_toml(_DATA / "private_texts.toml")
+_TEXTS = read_toml(DATA / "private_texts.toml")
 PATTERNS = tuple(_patterns(_TEXTS))
 """In the order in which they are applied, IPv6 addresses after them."""
 

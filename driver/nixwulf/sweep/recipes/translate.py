@@ -219,8 +219,6 @@ def _fits(key: str, value: Value, parameters: Mapping[str, Parameter]) -> bool:
         return parameters[key].problem(value) is None
     document = schema("sweep")
     rule = document["$defs"]["nodes"] if key == "nodes" else document["properties"].get(key, {})
-    if key == "depth":
-        return True
     if "minimum" not in rule:
         return True
     return bool(rule["minimum"] <= value <= rule.get("maximum", value))

@@ -10,7 +10,6 @@ from nixwulf.plugins.engines import mesh_llm
 from nixwulf.plugins.engines.mesh_llm import (
     ENGINE,
     NO_LOGPROBS,
-    PUBLIC,
     argv,
     completed,
     events,
@@ -23,6 +22,8 @@ from nixwulf.plugins.engines.mesh_llm import (
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import RunFailure
 
+# These join or advertise public meshes, or choose what carries data beside the fabric.
+PUBLIC = ("--auto", "--publish", "--discover", "--nostr-relay", "--relay")
 MODEL = {"path": "/models/llama.gguf"}
 # hand-made: mesh-llm is Rust whose crates cannot be had here (form:
 # https://github.com/Mesh-LLM/mesh-llm/blob/2ddd399/crates/skippy-server/src/frontend/request.rs)

@@ -90,7 +90,7 @@ OTHERS = {
     "plugins/engines/llama_cpp/install.py": {"*"},
     "plugins/engines/mlx/ranks.py": {"-c"},
     "plugins/engines/devices.py": {"-c"},
-    "plugins/engines/mesh_llm.py": {*mesh.PUBLIC, "/v1/models", "--join-file"},
+    "plugins/engines/mesh_llm.py": {"/v1/models", "--join-file"},
     "plugins/engines/vllm/ray.py": {"-s"},
     "plugins/engines/vllm/__init__.py": {
         *("VLLM_PORT", "VLLM_USE_MODELSCOPE", "VLLM_MODEL_REDIRECT_PATH")
