@@ -233,8 +233,9 @@ def compare_eth_vs_rdma(records):
 def torch_all_to_all(records):
     pairs = zip(metrics(records)[::2], metrics(records)[1::2], strict=True)
     return {
-        f"bytes {time['conditions']['bytes']} at {time['value']} us": rate["value"]
-        for time, rate in pairs
+        f"bytes {times['conditions']['bytes']} at {time} us": rate
+        for times, rates in pairs
+        for time, rate in zip(times["samples"], rates["samples"], strict=True)
     }
 
 

@@ -91,3 +91,12 @@ def test_shellcheck_finds_nothing_in_the_scripts():
     scripts = [*map(str, Path("tools").glob("*.sh")), ".ci/run"]
     done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_package_is_checked_without_modules_that_import_a_tool():
+    left_out = tomllib.loads(Path("packages/nixwulf/source.toml").read_text("utf-8"))["without"]
+    tools = "|".join(path.stem for path in Path("tools").rglob("*.py"))
+    imports = re.compile(rf"^(?:import|from) (?:{tools})\b", re.MULTILINE)
+    modules = [one for one in Path("tests/unit").rglob("*.py") if imports.search(one.read_text())]
+    assert Path(__file__).with_name("test_house.py").relative_to(Path.cwd()) in modules
+    assert {str(module) for module in modules} <= set(left_out)
