@@ -62,16 +62,11 @@ def predict(
 
     Raises InputError: several nodes without a fabric or not split, or one node that is split.
     """
-    works, tokens = _works(platforms, model, strategy, fabric, metric=metric)
+    parts, known = token_parts(
+        platforms, model, strategy, fabric, metric=metric, constants=constants
+    )
     kind = platforms[0].kind
     engine = family(strategy, kind)
-    known = (constants or choose(engine, kind)).of(strategy, model)
-    parts: dict[str, float] = {}
-    for of, work in works.items():
-        longer = exp(known.offset(model, of))
-        for name, seconds in work.parts(known).items():
-            more = seconds / tokens * (1.0 if name in _OF_LINK else longer)
-            parts[name] = parts.get(name, 0.0) + more
     value = 1 / sum(parts.values())
     basis = known.alike(platforms[0].chip, strategy, model)
     counted = bool(known.configurations)  # none are of constants that stand on a run itself
@@ -99,6 +94,28 @@ def predict(
         for side in doubt(parts, known, model, strategy, metric)
     )
     return Prediction(value, value / slower, value * faster, parts, tuple(assumptions), basis)
+
+
+def token_parts(
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    strategy: Strategy,
+    fabric: FabricFacts | None,
+    *,
+    metric: str,
+    constants: Constants | None,
+) -> tuple[dict[str, float], Constants]:
+    """Seconds a token by what takes them, and the constants that give them; raises as predict."""
+    works, tokens = _works(platforms, model, strategy, fabric, metric=metric)
+    kind = platforms[0].kind
+    known = (constants or choose(family(strategy, kind), kind)).of(strategy, model)
+    parts: dict[str, float] = {}
+    for of, work in works.items():
+        longer = exp(known.offset(model, of))
+        for name, seconds in work.parts(known).items():
+            more = seconds / tokens * (1.0 if name in _OF_LINK else longer)
+            parts[name] = parts.get(name, 0.0) + more
+    return parts, known
 
 
 def _rests_on(basis: int, engine: str, chip: str, strategy: Strategy, model: ModelFacts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from markupsafe import Markup, escape
 
@@ -69,9 +70,15 @@ def _group(group: RowGroup | None, width: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text if isinstance(text, Markup) else str(escape(clean(text)))
+    return text if isinstance(text, Markup) else _escaped_text(text)
 
 
+@lru_cache(4096)  # never of Markup, which is equal to a text that is not escaped
+def _escaped_text(text: str) -> str:
+    return str(escape(clean(text)))
+
+
+@lru_cache(256)
 def _class(names: str) -> str:
     return f' class="{escape(names)}"' if names else ""
 

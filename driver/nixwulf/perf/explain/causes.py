@@ -60,8 +60,7 @@ class WeighedDiagnostic:
 
 def weighed(found: Iterable[Diagnostic], inputs: PredictionInputs) -> list[WeighedDiagnostic]:
     """Diagnostics of a case with their costs, the dearest first."""
-    before = inputs.speed()
-    causes = [WeighedDiagnostic(one, without(one, inputs).speed() / before) for one in found]
+    causes = [WeighedDiagnostic(one, without(one, inputs).speed / inputs.speed) for one in found]
     return _ordered(causes)
 
 

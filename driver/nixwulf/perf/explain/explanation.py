@@ -197,17 +197,9 @@ def _explained(
             causes=tuple(unpredicted(found, one.record["case"]["nodes"])),
             remedies=remedies(one, beside, None, plan),
         )
-    prediction = predict(
-        setting.platforms,
-        setting.model,
-        setting.strategy,
-        setting.fabric,
-        metric=one.metric,
-        constants=setting.constants,
-    )
     return replace(
         bare,
-        prediction=prediction,
+        prediction=setting.prediction(),
         sensitivities=sensitivities(setting),
         roofline=roofline(setting) if subject.platforms else None,
         causes=tuple(weighed(found, setting)),

@@ -78,9 +78,12 @@ def remedies(
         if kind not in fastest or way[0].speed > fastest[kind][0].speed:
             fastest[kind] = way
     found = (fastest[kind] for kind in KINDS if kind in fastest)
-    # Two predictions each, so of those alone that are shown.
+    # They take predictions too, so of those alone that are shown.
+    other = _of_the_other_metric(inputs) if inputs else None
     return tuple(
-        replace(remedy, costs=_costs(inputs, after)) if inputs and after else remedy
+        replace(remedy, costs=_costs(other, _of_the_other_metric(after)))
+        if other and after
+        else remedy
         for remedy, after in found
     )
 
@@ -103,18 +106,18 @@ def _run_as(record: Record, inputs: PredictionInputs) -> PredictionInputs:
     return replace(inputs, platforms=inputs.platforms[: case["nodes"]], strategy=strategy)
 
 
+def _of_the_other_metric(one: PredictionInputs) -> PredictionInputs:
+    """Decode where it is a prompt, else prompt."""
+    strategy = replace(one.strategy, n_prompt=one.strategy.n_prompt or _PROMPT)
+    return replace(one, metric="decode" if one.metric == "prompt" else "prompt", strategy=strategy)
+
+
 def _costs(before: PredictionInputs, after: PredictionInputs) -> float | None:
-    """Of the metric that was not asked for, the predicted factor where it becomes slower."""
-    other = "decode" if before.metric == "prompt" else "prompt"
-    prompt = before.strategy.n_prompt or _PROMPT
+    """The predicted factor where it becomes slower."""
     try:
-        speeds = [
-            replace(one, metric=other, strategy=replace(one.strategy, n_prompt=prompt)).speed()
-            for one in (before, after)
-        ]
+        factor = after.speed / before.speed
     except (InputError, ZeroDivisionError):
         return None  # the model has no sums for it
-    factor = speeds[1] / speeds[0]
     return factor if factor <= 1 - ENOUGH / 100 else None
 
 
@@ -160,16 +163,16 @@ def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
 def _predicted(
     one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
 ) -> Iterator[Way]:
-    before = inputs.speed()
+    is_now = max(inputs.speed, one.value)
     for kind, what, other, copies in _strategies(one, inputs, plan):
         try:
-            after = other.prediction()
+            # Advice has to be true: nearly all of its interval is above what there is.
+            sure = copies * other.speed > is_now and copies * other.prediction().low > is_now
         except InputError:
             continue  # the model has no sums for it, so it is no advice
-        # Advice has to be true: nearly all of its interval is above what there is.
-        if copies * after.low > max(before, one.value):
-            speed = copies * after.value
-            yield Remedy(kind, what, speed, speed / before, measured=False), other
+        if sure:
+            speed = copies * other.speed
+            yield Remedy(kind, what, speed, speed / inputs.speed, measured=False), other
 
 
 def _strategies(

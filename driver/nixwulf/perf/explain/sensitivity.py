@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.predict import Prediction, predict
+from nixwulf.perf.predict import Prediction, predict, token_parts
 from nixwulf.perf.work import forward
 
 ENOUGH = 5
@@ -38,9 +39,18 @@ class PredictionInputs:
             constants=self.constants,
         )
 
+    @cached_property
     def speed(self) -> float:
-        """Tokens a second."""
-        return self.prediction().value
+        """Tokens a second, for which no interval is computed: a case asks for 15."""
+        parts, _ = token_parts(
+            self.platforms,
+            self.model,
+            self.strategy,
+            self.fabric,
+            metric=self.metric,
+            constants=self.constants,
+        )
+        return 1 / sum(parts.values())
 
 
 @dataclass(frozen=True)
@@ -115,9 +125,9 @@ _OF_LINKS: Sequence[tuple[str, Change, float, str]] = (
 def sensitivities(setting: PredictionInputs) -> tuple[Sensitivity, ...]:
     """Each change, the most helpful first; those of links on several nodes only."""
     changes = [*_OF_NODES, *(_OF_LINKS if setting.fabric else ())]
-    before = setting.speed()
+    before = setting.speed
     found = [
-        Sensitivity(what, change(setting, times).speed() / before, of_link)
+        Sensitivity(what, change(setting, times).speed / before, of_link)
         for what, change, times, of_link in changes
     ]
     return tuple(sorted(found, key=lambda one: -one.factor))

@@ -139,10 +139,11 @@ def _crossing(row: SiteRow) -> tuple[str, str, str]:
 def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
     """Rows that a line joins, where they have two values of x or more."""
     groups: dict[Hashable, list[SiteRow]] = defaultdict(list)
-    crossings: dict[Hashable, set[tuple[str, str, str]]] = defaultdict(set)
+    # Not a set, whose order, and with it that of the lines, is another in each process.
+    crossings: dict[Hashable, dict[tuple[str, str, str], None]] = defaultdict(dict)
     for row in rows:
         if row.nodes > 1:
-            crossings[row.alone].add(_crossing(row))
+            crossings[row.alone][_crossing(row)] = None
     for row in rows:
         if not kind.by_nodes:
             groups[same(row.columns, without=OVER_FABRICS)].append(row)
