@@ -95,6 +95,7 @@ python3Packages.buildPythonApplication {
   # The tests name files of the repository from its root; there, it is the installed package that is imported.
   preCheck = "cd ..";
   enabledTestPaths = [ source.tests ];
+  pytestFlags = source.flags;
   disabledTestPaths = source.without;
   disabledTestMarks = source.without_marks;
   # From a folder without clusters/: it has to be the installed one.

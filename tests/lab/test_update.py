@@ -35,6 +35,10 @@ echo 'echo "llama.service loaded failed failed x" >/run/units/failed; exit 4' >/
 """
 
 
+# The node falls silent. Going back wakes it; on a loaded machine that may have been before.
+SILENT = "pkill -STOP -o sshd; (sleep 30; pkill -CONT sshd) >/dev/null 2>&1 </dev/null &"
+
+
 @pytest.fixture(scope="module")
 def nodes(bring_up):
     if os.getuid() != 0:
@@ -91,10 +95,9 @@ def test_a_node_is_switched_and_its_new_system_kept(desk):
     timer, activation = record(desk, "n1", "systemd-run")
     assert timer.startswith("--quiet --unit=nixwulf-rollback --on-active=60 ")
     assert f" sh {SYSTEMS}/old /nix/var/nix/profiles/system " in timer
-    assert activation == (
-        "--quiet --unit=nixwulf-activate --service-type=exec --remain-after-exit "
-        f"{SYSTEMS}/new/bin/switch-to-configuration test"
-    )
+    options = "--quiet --unit=nixwulf-activate --service-type=exec --remain-after-exit "
+    assert activation.startswith(f"{options}/bin/sh -c switch() ")
+    assert activation.endswith(f" sh {SYSTEMS}/new")
     assert "stop nixwulf-rollback.timer" in record(desk, "n1", "systemctl")
 
 
@@ -108,7 +111,7 @@ def test_the_timer_is_armed_before_anything_is_activated_and_nothing_lasts_befor
 
 def test_a_node_that_cannot_be_reached_again_goes_back_by_itself(desk):
     """The new system stops its sshd, as one with a wrong firewall would be silent."""
-    desk.shell("n1", "echo 'pkill -STOP -o sshd' >/run/hooks/new")
+    desk.shell("n1", f"echo '{SILENT}' >/run/hooks/new")
     started = time.monotonic()
     (lost, kept) = switch(desk, "n1", "n2", seconds=4)
     assert lost[0] == "rolled-back"
@@ -122,7 +125,7 @@ def test_a_node_that_cannot_be_reached_again_goes_back_by_itself(desk):
 def test_a_connection_older_than_the_activations_end_does_not_show_that_the_node_is_reached(desk):
     """The node falls silent while the driver, connected already, asks it about the activation."""
     other = '[ "$1 $property" != "nixwulf-activate.service ActiveState" ]'
-    once = "{ rm /run/hooks/asked; pkill -STOP -o sshd; }"
+    once = f"{{ rm /run/hooks/asked; {SILENT} }}"
     desk.shell("n1", f"echo '{other} || {once}' >/run/hooks/asked")
     assert switch(desk, "n1", seconds=4) == [("rolled-back", False, "")]
     assert current(desk, "n1") == f"{SYSTEMS}/old"
@@ -419,6 +422,30 @@ def test_a_unit_that_fails_beside_one_that_failed_before_sends_a_node_back(desk)
     desk.shell("n1", f"cat >/run/hooks/new <<'END'\n{hook}\nEND")
     ((state, _, _),) = switch(desk, "n1")
     assert state == "rolled-back"
+
+
+# An error of the switch's own, once.
+ONCE = "[ -e /run/parts/tried ] || { touch /run/parts/tried; exit 1; }"
+
+
+def test_an_activation_that_ends_in_an_error_of_its_own_is_tried_again(desk):
+    desk.shell("n1", f"echo '{ONCE}' >/run/hooks/new")
+    assert switch(desk, "n1") == [("updated", False, "")]
+    assert record(desk, "n1", "switch") == [
+        *[f"{SYSTEMS}/new test"] * 2,
+        f"{SYSTEMS}/new boot",
+    ]
+
+
+def test_going_back_is_tried_again_where_it_ends_in_an_error_of_its_own(desk):
+    desk.shell("n1", FAILS)
+    desk.shell("n1", f"echo '{ONCE}' >/run/hooks/old")
+    ((state, _, _),) = switch(desk, "n1")
+    assert state == "rolled-back"
+    assert record(desk, "n1", "switch") == [
+        f"{SYSTEMS}/new test",
+        *[f"{SYSTEMS}/old test"] * 2,
+    ]
 
 
 def test_an_activation_that_ends_in_another_way_sends_a_node_back(desk):

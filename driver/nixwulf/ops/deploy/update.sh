@@ -199,15 +199,29 @@ eval "$install"
 number='number() { echo "$1" | tr -dc "0-9\n"; }'
 eval "$number"
 
+# Activates the system $1, up to three times: an error of the switch's own (1) may leave it half done, without its addresses. Seen
+# where a session of root ended while units of users were reloaded, as the driver's own do: "Failed to get GID for root".
+# shellcheck disable=SC2016 # as above
+switch='switch() {
+  for attempt in 1 2 3; do
+    "$1/bin/switch-to-configuration" test
+    code=$?
+    [ "$code" = 1 ] || break
+    sleep "$attempt"
+  done
+  return "$code"
+}'
+
 # $1 is the system to go back to, $2 the profile, $3 where it led; $4 is there when 'finish' has begun
 # to change it. An activation that hangs holds a lock, so it is ended first. 'finish' may be changing the profile just now, so
 # that comes last.
 # shellcheck disable=SC2016 # expanded by the unit's own shell
 back="$install
-$number"'
+$number
+$switch"'
 PATH=$1/sw/bin:$PATH; export PATH
 systemctl stop nixwulf-activate.service
-"$1/bin/switch-to-configuration" test
+switch "$1"
 code=$?
 failed=$(readlink "$2")
 if [ -n "$3" ] && [ "$failed" != "$3" ]; then
@@ -274,7 +288,7 @@ start)
   echo "$generation" >"$state/generation"
   arm "$old" "$(readlink "$profile" || true)" --on-active="$seconds" --timer-property=AccuracySec=1s
   systemd-run --quiet --unit="$activate" --service-type=exec --remain-after-exit \
-    "$new/bin/switch-to-configuration" test
+    /bin/sh -c "$switch"'; switch "$1"' sh "$new"
   say started
   ;;
 look | finish)
