@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.printed import check_numbers
 from nixwulf.nodes import macos
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.printed import check_numbers
 from nixwulf.nodes import macos
 from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.printed import check_numbers
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.ssh import mismatch
 from nixwulf.ops.deploy.machine import gather_machines

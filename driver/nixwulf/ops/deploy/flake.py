@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core import interrupts
+from nixwulf.core import interrupts, printed
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.errors import quoted as quoted_value
 from nixwulf.core.files import read_json
@@ -192,8 +192,8 @@ def _evaluate(
         done = interrupts.ask(command, timeout=_MOST_S)
         problem = error_of(done.stderr) if done.returncode != 0 else ""
         then = remedy(done.stderr, flake)
-    except interrupts.TooMuch:
-        problem = f"nix printed more than {interrupts.MOST_CHARACTERS >> 20} MiB"
+    except printed.TooMuch:
+        problem = f"nix printed more than {printed.MOST_CHARACTERS >> 20} MiB"
     except subprocess.TimeoutExpired:
         problem = f"nix took longer than {_MOST_S // 60} min"
     if problem:

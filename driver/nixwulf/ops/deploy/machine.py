@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.printed import check_numbers
 from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.nodes.facts import Facts, gather

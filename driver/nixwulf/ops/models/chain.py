@@ -23,8 +23,8 @@ from typing import Any
 from nixwulf.core import names
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import cache_dir, parse_json
-from nixwulf.core.interrupts import check_numbers
 from nixwulf.core.names import Refusal
+from nixwulf.core.printed import check_numbers
 from nixwulf.core.schema import problems
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.fabric_ports import TCP

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from nixwulf.core.errors import GateError, InputError
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.printed import check_numbers
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes import interfaces, macos
 from nixwulf.nodes.interfaces import Hardware, Interface

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.printed import check_numbers
 from nixwulf.nodes.interfaces import Interface, Medium
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.survey.machines import Surveyed

@@ -11,8 +11,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import NoReturn
 
-from nixwulf.core import interrupts
 from nixwulf.core.secrets import named_secrets, use
+from nixwulf.core.standstill import end_of_standstill
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabrics import Attachment
 from nixwulf.llm import PlacedModel
@@ -377,7 +377,7 @@ class Clocks:
         self._half_s = run.limits.progress_s / 2
         self._seen: tuple[Sign, ...] | None = None
         self._event_at = time.monotonic()
-        self._look_at = self._answered_at = interrupts.end_of_standstill()
+        self._look_at = self._answered_at = end_of_standstill()
         self._begin(self._event_at)
 
     def on_event(self) -> None:
@@ -390,7 +390,7 @@ class Clocks:
         if now > run.deadline:
             self._end("timeout", f"The run took longer than {run.limits.wall_s:g} s")
         output_at = self._process.output_at if self._process else 0.0
-        came_at = max(output_at, self._event_at, interrupts.end_of_standstill())
+        came_at = max(output_at, self._event_at, end_of_standstill())
         if came_at > self._progress_at:
             self._begin(came_at)
         if now < self._look_at:

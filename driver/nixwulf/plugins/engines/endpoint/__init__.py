@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from nixwulf.core import web
 from nixwulf.core.registry import Parameter
 from nixwulf.nodes import container
 from nixwulf.plugins.engines import Engine
@@ -53,15 +54,13 @@ class Url:
 
 def url_problem(text: str) -> str | None:
     """What is expected instead of an address, or None."""
-    try:
-        parts = urlsplit(text)
-        port, host = parts.port, parts.hostname or ""
-    except ValueError:
+    parts = web.address(text)
+    if not parts:
         return "http://HOST:PORT or https://HOST:PORT"
     # urlsplit leaves out what no address has, such as the end of a line.
     if _BLANK.search(text) or parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
         return "an address that ends before or after /v1, without '?', '#' and spaces"
-    if parts.scheme not in _PORTS or not _HOST.fullmatch(host) or port == 0:
+    if not _HOST.fullmatch(parts.hostname or ""):
         return "http://HOST:PORT or https://HOST:PORT"
     if "@" in parts.netloc:
         return (
