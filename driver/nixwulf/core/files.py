@@ -33,17 +33,19 @@ _PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}")
 
 
-DATA = Path(str(resources.files("nixwulf"))) / "data"
+PACKAGE = Path(str(resources.files("nixwulf")))
+DATA = PACKAGE / "data"
 """What is shipped beside the code: tables, schemas, texts."""
+
+
+def shipped_text(path: str) -> str:
+    """A text of the package, such as 'nodes/process.sh'."""
+    return (PACKAGE / path).read_text("utf-8")
 
 
 def cache_dir() -> Path:
     """Where built engines and made models are kept: $XDG_CACHE_HOME/nixwulf or ~/.cache/nixwulf."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
-
-
-# Where the driver's own clusters/, sweeps/ and results/ lie.
-SHIPPED = Path(__file__).parents[1] / "data"
 
 
 def sha256_of(path: Path) -> str:
@@ -112,7 +114,7 @@ def known_inputs(folder: str, suffix: str) -> list[str]:
 
 
 def _places(folder: str) -> tuple[Path, ...]:
-    return Path(folder), SHIPPED / folder
+    return Path(folder), DATA / folder
 
 
 def _is_there(path: Path) -> bool:
@@ -131,7 +133,7 @@ def find_results(path: Path) -> Path:
 
     Where there is neither, the path as it is.
     """
-    own = SHIPPED / path
+    own = DATA / path
     return own if path.parts[:1] == ("results",) and not path.exists() and own.exists() else path
 
 

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import resources
 from itertools import islice
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.files import shipped_text
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import did_you_mean, nearest
 
@@ -32,8 +32,7 @@ Kind = Literal[
 @cache
 def schema(kind: Kind) -> dict[str, Any]:
     """The schema of a kind of file."""
-    text = (resources.files("nixwulf") / "data" / "schemas" / f"{kind}.json").read_text("utf-8")
-    document: dict[str, Any] = json.loads(text)
+    document: dict[str, Any] = json.loads(shipped_text(f"data/schemas/{kind}.json"))
     return document
 
 

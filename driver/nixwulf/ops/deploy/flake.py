@@ -14,14 +14,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core import interrupts, printed
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.errors import quoted as quoted_value
-from nixwulf.core.files import read_json
+from nixwulf.core.files import PACKAGE, read_json
 from nixwulf.core.schema import check
 from nixwulf.core.text import GIB, clean, plural, some
 from nixwulf.inventory.cluster import Cluster, Node
@@ -29,7 +28,7 @@ from nixwulf.inventory.cluster import Cluster, Node
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
 SYSTEM = "config.system.build.toplevel"
 
-_LAYOUT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "layout.nix"
+_LAYOUT = PACKAGE / "ops/deploy/layout.nix"
 _LAYOUT_KEYS = ("disks", "labels", "modules", "interfaces")
 # Of a store anywhere; the names in it have no other characters.
 _MOST_S = 3600  # of an evaluation, which takes seconds, and minutes where sources are fetched

@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import permutations
-from pathlib import Path
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.files import shipped_text
 from nixwulf.core.interrupts import wait
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
 from nixwulf.inventory.fabrics import KINDS
@@ -23,7 +22,6 @@ from nixwulf.ops.preflight import preflight
 from nixwulf.plugins import switches
 from nixwulf.plugins.gates import all_gates
 
-_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "recover" / "node.sh"
 _ANSWER_S = 20
 _DAY_S, _HOUR_S = 86400, 3600
 
@@ -54,7 +52,7 @@ class NodeState:
 
 def run_script(node: Connection, *arguments: str) -> str:
     """The output of node.sh over a connection of its own; raises NixwulfError."""
-    script = SHELL + _SCRIPT.read_text("utf-8")
+    script = SHELL + shipped_text("ops/recover/node.sh")
     return node.fresh().script(script, *arguments, timeout_s=_ANSWER_S)
 
 

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nixwulf.core.files import shipped_text
 from nixwulf.core.printed import check_numbers
 from nixwulf.nodes.interfaces import Interface, Medium
 from nixwulf.nodes.ssh import Connection, each
@@ -30,33 +31,10 @@ _LADDER = (9000, 4200, 4096, 2044, 1500, 1492, 1420, 1400, 1280, 576)
 _ALL_PAIRS = 9
 _LIMIT_S = 120
 
-# $@ are triples: an interface, an address, bytes of the packet. Prints what passed: the bytes,
-# 'small' where no size is known, 'silent'. With both -c and -w Linux sends until there was one
-# reply, as macOS does with -o. The neighbours tell which of a machine's cards answered.
-_SCRIPT = f"""
-PATH=$PATH:/usr/sbin:/sbin
-if [ -e /proc/meminfo ]; then
-  whole="-M do"; wait="-c 1 -w 2 -i 0.5 -I"
-else
-  whole=-D; wait="-o -t 2 -i 0.5 -b"
-fi
-reaches() {{ ping -n -q $wait "$@" >/dev/null 2>&1; }}
-try() {{
-  if reaches "$1" $whole -s $(($3 - {_HEADERS})) "$2"; then echo "$1 $2 $3"; return; fi
-  if ! reaches "$1" "$2"; then echo "$1 $2 silent"; return; fi
-  for size in {" ".join(map(str, _LADDER))}; do
-    if [ "$size" -lt "$3" ] && reaches "$1" $whole -s $((size - {_HEADERS})) "$2"; then
-      echo "$1 $2 $size"; return
-    fi
-  done
-  echo "$1 $2 small"
-}}
-while [ $# -gt 2 ]; do try "$1" "$2" "$3" & shift 3; done
-wait
-echo "== neighbours"
-ip -j neighbour 2>/dev/null
-exit 0
-"""
+_SCRIPT = (
+    f"headers={_HEADERS} ladder='{' '.join(map(str, _LADDER))}'\n"
+    f"{shipped_text('ops/survey/wires.sh')}"
+)
 
 
 @dataclass(frozen=True)

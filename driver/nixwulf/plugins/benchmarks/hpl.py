@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import resources
 from typing import ClassVar
 
+from nixwulf.core.files import shipped_text
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import LAB_PLATFORM
@@ -17,8 +17,6 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
-# The text after a value is for the reader.
-_TEMPLATE = resources.files("nixwulf") / "data" / "HPL.dat"
 _DOUBLE = 8
 _ROUNDED_S = 0.005  # HPL prints hundredths of a second
 # Of the order that the share of the memory gives, for the rest of the system; the formula is that
@@ -178,7 +176,7 @@ def order_of(memory: int, nodes: int, percent: int, nb: int) -> int:
 def input_text(problem: parser.Problem, samples: int) -> str:
     """HPL's input file, read by position: the problem as often as samples are asked for."""
     rows = {**asdict(problem), "n": " ".join([str(problem.n)] * samples)}
-    return _TEMPLATE.read_text("utf-8").format(problems=samples, **rows)
+    return shipped_text("data/HPL.dat").format(problems=samples, **rows)
 
 
 def _program(programs: Mapping[str, str]) -> str | None:

@@ -10,14 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
 from nixwulf.core.secrets import cut
 from nixwulf.inventory.fabric_ports import UDP
 from nixwulf.llm import random_gguf
-from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
@@ -68,6 +66,7 @@ class MeshLlm(Engine):
     }
     reserved_variables: ClassVar = {"LLAMA_ARG_*": "its parameters"}
     text_parameters = ("llama_flavor",)
+    random_model = staticmethod(random_gguf.ensure)
     programs = ("mesh-llm",)
     version_options = ("--version",)
     lacking = (
@@ -82,10 +81,6 @@ class MeshLlm(Engine):
     model_on_every_node = True
     model_suffixes = (".gguf",)
     performance = LlamaCpp.performance
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A GGUF."""
-        return random_gguf.ensure(model)
 
     def start(self, run: Run) -> None:
         """Nothing yet: nodes that join would make one who serves alone split its model."""

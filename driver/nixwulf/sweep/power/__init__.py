@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from nixwulf.core.files import shipped_text
 from nixwulf.core.metric import Metric
 from nixwulf.nodes import power
 from nixwulf.nodes.power import Point, Samples, Window, parse
@@ -555,4 +555,4 @@ def _parsed(process: OwnedProcess) -> Samples:
 
 @cache
 def _script() -> str:
-    return (resources.files("nixwulf") / "nodes" / "power" / "sampler.sh").read_text("utf-8")
+    return shipped_text("nodes/power/sampler.sh")

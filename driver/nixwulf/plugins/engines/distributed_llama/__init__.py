@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.llm import random_dllama
-from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.listeners import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
@@ -72,6 +71,7 @@ class DistributedLlama(Engine):
         **devices.PARAMETERS,
     }
     text_parameters = ("backend", "buffer_float_type")
+    random_model = staticmethod(random_dllama.ensure)
     programs = ("dllama", "dllama-api")
     # Unknown to it, so that it ends at once: the store path alone identifies the build.
     version_options = ("--version",)
@@ -96,10 +96,6 @@ class DistributedLlama(Engine):
         star_before=(0, 11),  # https://github.com/b4rtaz/distributed-llama/pull/136
         prompt_chunk=32,
     )
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A folder with a model and its tokenizer."""
-        return random_dllama.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Counts of nodes and types that distributed-llama does not have."""

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -116,10 +115,6 @@ class Foreign(Engine):
     def install_local(self, progress: Progress) -> Installation:
         """Nothing: a lab's nodes reach a server that is started there."""
         return Installation("path", {}, "unknown")
-
-    def random_model(self, model: Any) -> Path:
-        """None is made: `unsupported` refuses it before."""
-        raise NotImplementedError
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Also a point without an address or a served name, and whatever only a start could take.

@@ -13,7 +13,7 @@ from nixwulf.core import web
 from nixwulf.core.secrets import cut
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.nodes.ssh import Connection, each
-from nixwulf.plugins.engines import Engine, devices
+from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.exo import api
 from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
 from nixwulf.plugins.engines.mlx import Mlx
@@ -63,6 +63,7 @@ class Exo(Engine):
         "EXO_LIBP2P_NAMESPACE": "the axis nodes",
     }
     programs = ("exo",)
+    packages = ("exo", "mlx", "mlx-lm")  # it has no option that prints its version
     lacking = (
         "exo is not on PATH (PyPI's 'exo' is another project); install it as "
         "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
@@ -86,10 +87,6 @@ class Exo(Engine):
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
         return super().unsupported(point) or rdma_problem(point)
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """It has no option that prints it."""
-        return devices.version_command(programs.get("exo"), "exo", "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
         """Start it on every node, alone in a namespace, and wait until all have met."""

@@ -6,12 +6,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf.inventory.fabric_ports import TCP
 from nixwulf.llm import random_gguf
-from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.facts import NOT_RUN
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
@@ -73,6 +71,7 @@ class LlamaCpp(Engine):
         "LLAMA_ARG_*": "arguments, by its flag",
     }
     text_parameters = ("backend", "type_k", "type_v")
+    random_model = staticmethod(random_gguf.ensure)
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(install.PROGRAMS)
     built_from = install.BUILT_FROM
@@ -110,10 +109,6 @@ class LlamaCpp(Engine):
     def node_build(self) -> NodeBuild:
         """From the same source as on this machine."""
         return install.node_build()
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A GGUF."""
-        return random_gguf.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Also a split of layers where none are split, or bandwidths that nobody knows."""

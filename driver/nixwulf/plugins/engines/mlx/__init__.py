@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf.llm import random_safetensors
-from nixwulf.llm.random_model import RandomModel
-from nixwulf.plugins.engines import Engine, Performance, devices
-from nixwulf.plugins.engines.local import Recipe
+from nixwulf.plugins.engines import Engine, Performance
 from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
@@ -73,7 +71,10 @@ class Mlx(Engine):
             "the axes fabric and transport",
         ),
     }
+    random_model = staticmethod(random_safetensors.ensure)
     programs = WHEELS.programs
+    wheels = WHEELS
+    packages = ("mlx", "mlx-lm")
     built_from = f"PyPI's mlx[cpu] {MLX} and mlx-lm {MLX_LM} ({WHEELS.size})"
     ports = (ranks.PORT, _SERVER_PORT)
     api_port = _SERVER_PORT
@@ -98,14 +99,6 @@ class Mlx(Engine):
         "alone and is seen"
     )
 
-    def recipe(self) -> Recipe:
-        """On PATH, else installed once."""
-        return WHEELS.recipe()
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A Hugging Face folder."""
-        return random_safetensors.ensure(model)
-
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Nodes that are no group; of a model that the driver makes, what does not split."""
         problem = super().unsupported(point) or ranks.group_problem(point)
@@ -123,10 +116,6 @@ class Mlx(Engine):
         if model.feed_forward % nodes:
             return f"mlx-lm splits evenly, and feed_forward {model.feed_forward} is no multiple"
         return None
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """Its programs take seconds to print theirs."""
-        return devices.version_command(programs.get(self.programs[0]), "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
         """Nothing listens beforehand: each program of MLX is started on all nodes at once."""

@@ -47,7 +47,7 @@ private && umask 077 && printf %s "$2" >"$state/$1" && echo "$state/$1"
 _REMOVE = SHELL + 'private && rm -f "$state/$1"'
 
 
-_TELL = f"""
+_PRINT_DEVICE = f"""
 import mlx.core as mx
 if "gpu" not in str(mx.default_device()):
     device = "cpu"
@@ -96,7 +96,7 @@ def ask(run: Run, engine: Engine, program: str) -> None:
 
     Raises RunFailure: a node's GPU would not be used.
     """
-    found = devices.ask(run, program, _TELL)
+    found = devices.ask(run, program, _PRINT_DEVICE)
     devices.require_gpus(run, engine, found, _REMEDY)
     for name, device in found.items():
         run.engine_found[_FOUND, name] = (device,)
