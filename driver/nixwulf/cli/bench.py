@@ -174,7 +174,7 @@ def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Co
     """
     from nixwulf.core.query import is_query
     from nixwulf.results.compare.comparison import compare
-    from nixwulf.results.compare.sides import read_side, side_of, split
+    from nixwulf.results.compare.pairs import read_side, side_of, split
 
     if is_query(baseline) and not Path(baseline).exists():
         cases = plan.baseline(baseline)

@@ -16,8 +16,7 @@ from nixwulf.cli.options import FilePath, json_format, print_json
 from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
-    from nixwulf.results.publish.folder import Publication
-    from nixwulf.results.publish.scrub import Finding
+    from nixwulf.results.publish.scrub import Finding, Publication
     from nixwulf.results.publish.words import Unknown
     from nixwulf.results.store import RunFolder
 
@@ -65,8 +64,8 @@ def publish(
       nixwulf publish runs/first --hide acme --hide 'room 12'
     """
     from nixwulf.plugins import benchmarks, engines
-    from nixwulf.results.publish import desk
-    from nixwulf.results.publish.folder import publication
+    from nixwulf.results.publish import scrub
+    from nixwulf.results.publish.scrub import publication
     from nixwulf.results.publish.words import unknown_words
     from nixwulf.results.store import read_folder
 
@@ -79,9 +78,9 @@ def publish(
             (*engines.all_engines(), *benchmarks.all_benchmarks()),
             keep=[_KEEP[name] for name in keep],
             others=words,
-            users=desk.users(),
-            hosts=desk.hosts(),
-            homes=desk.homes(),
+            users=scrub.users(),
+            hosts=scrub.hosts(),
+            homes=scrub.homes(),
         )
 
     made = without(others)

@@ -1,5 +1,8 @@
 """Fabrics: what the driver does otherwise for one kind than for another, read from data, and where
 nodes are attached: to one network, or to cables, each between two of them.
+
+Also the ports on which programs listen for other nodes, which the flake's firewall opens to them:
+both read data/ports.toml. A port of the loopback, such as a server's API, is its engine's own.
 """
 
 from __future__ import annotations
@@ -157,3 +160,11 @@ def kind_of(medium: str, *, rdma: bool, macos: bool) -> str:
     crossed = (medium, rdma or medium == "infiniband")
     found = [kind for kind in KINDS.values() if (kind.medium, kind.rdma) == crossed]
     return max(found, key=lambda kind: kind.macos == macos).name
+
+
+_PORTS = tomllib.loads((Path(__file__).parents[1] / "data" / "ports.toml").read_text("utf-8"))
+
+TCP: dict[str, int] = _PORTS["tcp"]
+UDP: dict[str, int] = _PORTS["udp"]
+# The kernel's own for programs that ask for no port, first and last.
+FREE: tuple[int, int] = (_PORTS["ranges"]["free"][0], _PORTS["ranges"]["free"][1])

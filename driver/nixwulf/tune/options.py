@@ -19,7 +19,7 @@ from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.llm import Model, parse_model, random_gguf
+from nixwulf.llm import Model, gguf, parse_model
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
@@ -144,7 +144,7 @@ def read_subject(
                 "The model 'random' has its own facts; leave --facts-of, --quant and --size-gib "
                 "out."
             )
-        file = random_gguf.ensure(RandomModel())
+        file = gguf.ensure(RandomModel())
         model = replace(read_model(str(file)), name="a random llama of 8 layers")
         return ModelChoice(RANDOM, {"random": {}}, model, tuple(known))
     if not path.is_absolute() and not _HUB.fullmatch(text):

@@ -11,15 +11,15 @@ from pathlib import Path
 PACKAGE = Path("driver/nixwulf")
 DOORS = [
     "cli/import_.py", "cli/publish.py", "nodes/container.py", "nodes/transfer.py", "ops/models",
-    "outputs", "results/importing.py", "results/publish", "results/store.py", "results/record.py",
+    "outputs", "results/importing.py", "results/publish", "results/store.py", "results/store.py",
     "sweep/recipes", "sweep/reproduce", "sweep/session.py", "plugins/engines/endpoint",
-    "plugins/runtime/openai.py", "plugins/runtime/openai_stream.py", "llm/gguf.py",
+    "plugins/runtime/openai.py", "plugins/runtime/openai.py", "llm/gguf.py",
     "llm/safetensors.py", "core/web.py",
 ]  # fmt: skip
 OURS = {
     ("cli/import_.py", "out / 'records' / f\"{record['id']}.json\""): "pattern of the schema",
-    ("results/publish/folder.py", "folder / 'records' / f\"{record['id']}.json\""): "the same",
-    ("results/publish/folder.py", "out / self.name"): "of letters and digits of the title",
+    ("results/publish/scrub.py", "folder / 'records' / f\"{record['id']}.json\""): "the same",
+    ("results/publish/scrub.py", "out / self.name"): "of letters and digits of the title",
     ("results/store.py", "folder / name"): "pattern of the schema, only linked to",
     ("sweep/reproduce/conditions.py", "folder.path / entry.path"): "a file that was found there",
     ("sweep/recipes/translate.py", "_MODELS / f'{file}{engine.model_suffixes[0]}'"): (
@@ -39,10 +39,10 @@ OURS = {
 # Divisions of numbers, in which nothing says that they are some.
 DIVISIONS = {
     ("outputs/vllm.py", "_MS_A_SECOND / one.mean_tpot_ms"),
-    ("plugins/runtime/openai_stream.py", "figures.get('predicted_n', 0) / speed"),
-    ("plugins/runtime/openai_stream.py", "count / milliseconds"),
-    ("plugins/runtime/openai_stream.py", "count / largest"),
-    ("plugins/runtime/openai_stream.py", "one.tokens / whole"),
+    ("plugins/runtime/openai.py", "figures.get('predicted_n', 0) / speed"),
+    ("plugins/runtime/openai.py", "count / milliseconds"),
+    ("plugins/runtime/openai.py", "count / largest"),
+    ("plugins/runtime/openai.py", "one.tokens / whole"),
     ("sweep/reproduce/conditions.py", "fabric.speed_gbps / speed"),
     ("sweep/session.py", "count / max(1, size)"),
     *(

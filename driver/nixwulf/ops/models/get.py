@@ -29,7 +29,7 @@ from nixwulf.core.text import GIB, plural
 from nixwulf.llm import dllama, hub, safetensors
 from nixwulf.llm.hub import Cut, File, Refused, Repository
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL
-from nixwulf.ops.models.chain import folder_here, here
+from nixwulf.ops.models.push import folder_here, here
 from nixwulf.ops.models.store import SIDE, SUFFIXES, Document, Place, digest_of, manifest_of
 
 if TYPE_CHECKING:

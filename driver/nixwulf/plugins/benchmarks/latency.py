@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes import link
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ping, sockperf

@@ -19,8 +19,14 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import endpoint, llama_cpp
 from nixwulf.plugins.runtime import memory
-from nixwulf.plugins.runtime.logprobs import Answer, answer_of, divergence, document_of, text_of
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.logprobs import (
+    Answer,
+    Completions,
+    answer_of,
+    divergence,
+    document_of,
+    text_of,
+)
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # Abraham Lincoln's address at Gettysburg, 1863.

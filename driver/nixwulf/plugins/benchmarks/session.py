@@ -27,10 +27,9 @@ from nixwulf.plugins.benchmarks.serve import (
 )
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai_stream import Answer, Content, require_speeds
-from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass
+from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass, watched
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.plugins.runtime.texts import KINDS, ROWS, Counting
-from nixwulf.plugins.runtime.watched import watched
 
 _HIT, _MISS = "hit", "miss"
 _SHARE = "cached_share"

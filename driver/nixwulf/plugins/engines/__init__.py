@@ -37,8 +37,8 @@ from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 if TYPE_CHECKING:
     from nixwulf.core.registry import Parameter
     from nixwulf.llm.random_model import RandomModel
+    from nixwulf.plugins.engines.local import Wheels
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
-    from nixwulf.plugins.engines.wheels import Wheels
     from nixwulf.plugins.runtime.logprobs import Completer
     from nixwulf.plugins.runtime.openai import Endpoint
     from nixwulf.plugins.runtime.run import Run

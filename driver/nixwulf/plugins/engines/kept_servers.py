@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.llm import random_safetensors
+from nixwulf.llm import safetensors
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine, devices
@@ -35,7 +35,7 @@ class RankedServer(Engine):
     drafts = speculation.KINDS
     over_cables = nccl.OVER_CABLES
     measuring_variables: tuple[str, ...] = nccl.LOGGING
-    random_model = staticmethod(random_safetensors.ensure)
+    random_model = staticmethod(safetensors.ensure)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Also more of the GPU than there is."""

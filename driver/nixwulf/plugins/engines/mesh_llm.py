@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
 from nixwulf.core.secrets import cut
-from nixwulf.inventory.fabric_ports import UDP
-from nixwulf.llm import random_gguf
+from nixwulf.inventory.fabrics import UDP
+from nixwulf.llm import gguf
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
@@ -66,7 +66,7 @@ class MeshLlm(Engine):
     }
     reserved_variables: ClassVar = {"LLAMA_ARG_*": "its parameters"}
     text_parameters = ("llama_flavor",)
-    random_model = staticmethod(random_gguf.ensure)
+    random_model = staticmethod(gguf.ensure)
     programs = ("mesh-llm",)
     version_options = ("--version",)
     lacking = (

@@ -1,15 +1,22 @@
-"""Texts with their log-probabilities, and how far two engines' are apart."""
+"""Texts with their log-probabilities, how far two engines' are apart, and servers that give them.
+
+llama-server, vLLM and mlx_lm.server give them over the OpenAI API. Prompts are numbers of tokens
+where the server tokenizes: so they have exactly their length, and an answer can be begun.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Protocol
 
 from nixwulf.core.secrets import cut
 from nixwulf.plugins.runtime.openai_stream import TOKEN_CHARACTERS
+from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.plugins.runtime.texts import WORDS
 
 Token = int | str
@@ -230,3 +237,242 @@ def compare(
         at += same + 1
     tokens = tuple(position.token for position in first or ())
     return TextComparison(tuple(found), tokens, difference)
+
+
+# Characters of a text that has at least so many tokens, and about.
+_CHARACTERS = 8
+_USUAL_CHARACTERS = 4
+# As vLLM writes a token's number where it is asked for that.
+_NUMBER = "token_id:"
+# Added to a logit: more than any differs from another.
+_CERTAIN = 1e6
+# The logarithm of a probability of 1, as one that was computed in 16 bits may come.
+_ROUNDED_UP = 1e-2
+
+
+@dataclass(frozen=True)
+class Completions:
+    """A completer that asks a server's /v1/completions.
+
+    post: sends a request to a path and gives the JSON of the answer. request: what each has, such
+    as the model. context: tokens that the server has room for; 0 of one that does not tokenize: it
+    is asked texts of about a length, and nothing long. wanted: how it is asked for
+    log-probabilities. forced_in_prompt: whether a token is forced as the last of a prompt (vLLM),
+    not by a bias (llama-server).
+    """
+
+    post: Callable[[str, Mapping[str, Any]], Any]
+    request: Mapping[str, Any]
+    context: int
+    wanted: Mapping[str, Any]
+    forced_in_prompt: bool = False
+
+    def prompt(self, tokens: int) -> Prompt | None:
+        """The first tokens of the text, as the model's tokenizer makes them; raises RunFailure."""
+        seed = self.request["seed"]
+        if not self.context:
+            return text_of(tokens * _USUAL_CHARACTERS, seed)
+        found = self.tokens(text_of(tokens * _CHARACTERS, seed))
+        return found[:tokens] if len(found) >= tokens else None
+
+    def tokens(self, text: str, *, beginning: bool = True) -> list[int]:
+        """A text as the model's tokenizer makes it, with what a beginning has before it, if any.
+
+        Raises RunFailure: the server does not tokenize.
+        """
+        # Names are those of vLLM, then of llama-server.
+        request = {"model": self.request["model"], "prompt": text, "content": text}
+        request |= {"add_special_tokens": beginning, "add_special": beginning}
+        return tokens_of(self.post("/tokenize", request))
+
+    def forced(self, before: Sequence[int], token: int) -> Position:
+        """What the server gives for a token after others, whose logarithm is in the top too.
+
+        Of llama-server a bias makes it the one that is taken; log-probabilities are of before any
+        bias. There are none of a token that is the first part of a character.
+
+        Raises RunFailure: it took another one, or gave no answer.
+        """
+        if self.forced_in_prompt:
+            return self._in_prompt(before, token)
+        request = {
+            **self.request,
+            **self.wanted,
+            "prompt": [*before],
+            "max_tokens": 1,
+            "cache_prompt": True,
+            "logit_bias": [[token, _CERTAIN]],
+        }
+        answer = self.post("/v1/completions", request)
+        try:
+            logprobs = answer["choices"][0]["logprobs"]
+            if logprobs is None:
+                return Position(token, {})
+            (part,) = logprobs["content"]
+            own: dict[Token, float] = {_id(part): logarithm(part["logprob"])}
+            for one in part["top_logprobs"]:
+                own.setdefault(_id(one), logarithm(one["logprob"]))
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+            raise without_tokens(answer) from None
+        if next(iter(own)) != token:
+            raise RunFailure("unsupported", "This build of llama-server takes no 'logit_bias'.")
+        return Position(token, own)
+
+    def _in_prompt(self, before: Sequence[int], token: int) -> Position:
+        """By prompt_logprobs, whose lists have the prompt's own token beside the likeliest.
+
+        https://github.com/vllm-project/vllm/blob/main/vllm/entrypoints/openai/completion/protocol.py
+        """
+        request = {
+            **self.request,
+            "prompt": [*before, token],
+            "max_tokens": 1,
+            "prompt_logprobs": TOP,
+        }
+        answer = self.post("/v1/completions", request)
+        try:
+            last = answer["choices"][0]["prompt_logprobs"][-1]
+            top: dict[Token, float] = {
+                int(number): logarithm(one["logprob"]) for number, one in last.items()
+            }
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+            raise without_tokens(answer) from None
+        if token not in top:
+            raise without_tokens(answer)
+        return Position(token, top)
+
+    def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
+        """What begins with given tokens is computed on top of the same prompt's cache."""
+        if isinstance(prompt, str) and given:
+            return None
+        request = {
+            **self.request,
+            **self.wanted,
+            "prompt": prompt if isinstance(prompt, str) else [*prompt, *given],
+            "max_tokens": count,
+            "cache_prompt": bool(given),
+            "ignore_eos": True,
+        }
+        found = self.post("/v1/completions", request)
+        answer = self._up_to_a_character(found, count)
+        if answer is not None and (answer or given):
+            return answer
+        answer = positions(found)
+        if not self.context:
+            return _up_to_a_tie(answer)
+        return whole(answer, count)
+
+    def _up_to_a_character(self, found: Any, count: int) -> Answer | None:
+        """Of llama-server, which leaves out a token that ends within a character, as of an emoji.
+
+        What comes after it is of a text that is not known. None where no token is left out.
+
+        found: the answer, which says how many tokens were made.
+        """
+        try:
+            parts = (found["choices"][0]["logprobs"] or {"content": []})["content"]
+            if len(parts) >= count or found["usage"]["completion_tokens"] != count:
+                return None
+            return tuple(map(_position, takewhile(self._is_whole, parts)))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+            return None
+
+    def _is_whole(self, part: Mapping[str, Any]) -> bool:
+        """Whether a token has all of its text, not the last bytes of a character alone."""
+        text = str(part["token"])
+        if text.isascii():
+            return True
+        own = self.post("/detokenize", {"tokens": [_id(part)]})["content"]
+        return str(own).strip() == text.strip()
+
+
+def whole(answer: Answer, count: int) -> Answer:
+    """An answer that has as many tokens as were asked for; raises RunFailure for another."""
+    if len(answer) != count:
+        raise RunFailure(
+            "failed", f"The server was asked for {count} tokens and gave {len(answer)}."
+        )
+    return answer
+
+
+def tokens_of(answer: Any) -> list[int]:
+    """The numbers of tokens that a server answers to /tokenize; raises RunFailure without them."""
+    found = answer.get("tokens") if isinstance(answer, dict) else None
+    if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
+        raise without_tokens(answer)
+    return found
+
+
+def positions(answer: Any) -> Answer:
+    """The tokens of a completion: their numbers, or their texts from servers that have no numbers.
+
+    Either a list has all that is known of each token (llama-server, mlx_lm.server), or there is a
+    list of each kind (vLLM). llama-server has numbers since December 2024
+    (https://github.com/ggml-org/llama.cpp/pull/10783).
+
+    Raises RunFailure: it has no tokens.
+    """
+    try:
+        choice = answer["choices"][0]
+        logprobs = choice["logprobs"]
+        if "content" in logprobs:
+            found = tuple(map(_position, logprobs["content"]))
+        else:
+            tokens = [_number(token) for token in choice.get("token_ids") or logprobs["tokens"]]
+            tops = [
+                {_number(token): logarithm(value) for token, value in top.items()}
+                for top in logprobs.get("top_logprobs") or [{}] * len(tokens)
+            ]
+            found = tuple(Position(*pair) for pair in zip(tokens, tops, strict=True))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+        raise without_tokens(answer) from None
+    if not found:
+        raise without_tokens(answer)
+    return found
+
+
+def _position(part: Mapping[str, Any]) -> Position:
+    """The token that was taken; mlx_lm.server names any of those that it lists.
+
+    Greedy text takes one of the likeliest, of equal ones not always the first of the list.
+    """
+    tops = part.get("top_logprobs", ())
+    top: dict[Token, float] = {_id(one): logarithm(one["logprob"]) for one in tops}
+    token = _id(part)
+    likeliest = max(top, key=lambda one: top[one], default=token)
+    return Position(token if top.get(token) == top.get(likeliest) else likeliest, top)
+
+
+def _id(part: Mapping[str, Any]) -> int:
+    number = int(part["id"])
+    if number < 0:
+        raise ValueError("no token has a number below 0")
+    return number
+
+
+def logarithm(value: Any) -> float:
+    """That of a probability, as a server gives it; raises ValueError, TypeError, OverflowError."""
+    number = float(value)
+    if not number <= _ROUNDED_UP:
+        raise ValueError("no probability is above 1")
+    return number
+
+
+def _up_to_a_tie(answer: Answer) -> Answer:
+    """Of a server that does not name the token it took: behind two equal ones all is unknown."""
+    for place, position in enumerate(answer, start=1):
+        likeliest = sorted(position.top.values())[-2:]
+        if len(likeliest) > 1 and likeliest[0] == likeliest[1]:
+            return answer[:place]
+    return answer
+
+
+def _number(token: Any) -> Token:
+    if isinstance(token, str) and token.startswith(_NUMBER):
+        return int(token.removeprefix(_NUMBER))
+    return token if isinstance(token, int) else text_token(token)
+
+
+def without_tokens(answer: Any) -> RunFailure:
+    """Why an answer is of no use, with its beginning."""
+    return RunFailure("failed", f"The server gave no tokens: {cut(json.dumps(answer), 200)}.")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from nixwulf.core.secrets import cut
 from nixwulf.inventory.cluster import LAB_PLATFORM
-from nixwulf.inventory.fabric_ports import FREE
+from nixwulf.inventory.fabrics import FREE
 from nixwulf.nodes.process import OwnedProcess, cpu_times
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.runtime.run import PROGRESS_CPU_S, Run, RunFailure, Sign

@@ -14,8 +14,7 @@ from nixwulf.core import web
 from nixwulf.core.secrets import cut
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins.runtime.case import Case
-from nixwulf.plugins.runtime.logprobs import TOP
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.logprobs import TOP, Completions
 from nixwulf.plugins.runtime.openai_stream import other_model
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 

@@ -20,10 +20,10 @@ from nixwulf.plugins.runtime.logprobs import (
     Position,
     Prompt,
     Token,
+    logarithm,
     text_token,
 )
 from nixwulf.plugins.runtime.openai import GREEDY, Declined, Endpoint
-from nixwulf.plugins.runtime.openai_completions import logarithm
 from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS, PATHS, TOKEN_CHARACTERS, unstreamed
 from nixwulf.plugins.runtime.run import Run, RunFailure
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from nixwulf.core import web
 from nixwulf.core.secrets import cut
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.exo import api

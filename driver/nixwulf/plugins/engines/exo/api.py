@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.core.secrets import cut
-from nixwulf.inventory.fabric_ports import TCP, UDP
+from nixwulf.inventory.fabrics import TCP, UDP
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.openai import GREEDY
 from nixwulf.plugins.runtime.run import RunFailure

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from nixwulf.inventory.fabric_ports import TCP
-from nixwulf.llm import random_gguf
+from nixwulf.inventory.fabrics import TCP
+from nixwulf.llm import gguf
 from nixwulf.nodes.facts import NOT_RUN
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
@@ -20,9 +20,9 @@ from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.logprobs import Completions
 from nixwulf.plugins.runtime.memory import BY_MEMORY
 from nixwulf.plugins.runtime.openai import Endpoint, context, demand
-from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _RPC_PORT = TCP["llama.cpp"]
@@ -71,7 +71,7 @@ class LlamaCpp(Engine):
         "LLAMA_ARG_*": "arguments, by its flag",
     }
     text_parameters = ("backend", "type_k", "type_v")
-    random_model = staticmethod(random_gguf.ensure)
+    random_model = staticmethod(gguf.ensure)
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(install.PROGRAMS)
     built_from = install.BUILT_FROM

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf.llm import random_safetensors
+from nixwulf.llm import safetensors
 from nixwulf.plugins.engines import Engine, Performance
+from nixwulf.plugins.engines.local import Wheels, printed_version
 from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
-from nixwulf.plugins.engines.wheels import Wheels, printed_version
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.logprobs import Completions
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.openai_completions import Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _SERVER_PORT = 50054
@@ -71,7 +71,7 @@ class Mlx(Engine):
             "the axes fabric and transport",
         ),
     }
-    random_model = staticmethod(random_safetensors.ensure)
+    random_model = staticmethod(safetensors.ensure)
     programs = WHEELS.programs
     wheels = WHEELS
     packages = ("mlx", "mlx-lm")

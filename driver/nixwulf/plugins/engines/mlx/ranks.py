@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.inventory.fabric_ports import TCP
-from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
+from nixwulf.inventory.fabrics import MAC_RDMA_KINDS, TCP
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes.process import SHELL, OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Performance, devices, kept_servers

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nixwulf.plugins.runtime.logprobs import TOP, Answer, Position, Prompt, Token, text_of
+from nixwulf.plugins.runtime.logprobs import (
+    TOP,
+    Answer,
+    Position,
+    Prompt,
+    Token,
+    text_of,
+    tokens_of,
+    whole,
+    without_tokens,
+)
 from nixwulf.plugins.runtime.openai import GREEDY, Endpoint
-from nixwulf.plugins.runtime.openai_completions import tokens_of, whole, without_tokens
 
 # Characters of a text that has at least so many tokens.
 _CHARACTERS = 8

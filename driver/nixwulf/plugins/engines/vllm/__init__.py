@@ -14,19 +14,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Performance, devices, kept_servers
 from nixwulf.plugins.engines.kept_servers import RankedServer
+from nixwulf.plugins.engines.local import Wheels
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
-from nixwulf.plugins.engines.wheels import Wheels
 from nixwulf.plugins.runtime import nccl, openai, passthrough, speculation
-from nixwulf.plugins.runtime.logprobs import TOP
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.logprobs import TOP, Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.

@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Mapping
 
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime import nccl
