@@ -16,8 +16,7 @@ from nixwulf.plugins import gates
 from nixwulf.plugins.engines.mlx import ENGINE
 from nixwulf.plugins.gates import examine
 from nixwulf.plugins.gates import fabric as fabric_gates
-from nixwulf.plugins.runtime.logprobs import Completions
-from nixwulf.plugins.runtime.openai import GREEDY
+from nixwulf.plugins.runtime.openai import GREEDY, Completions
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan, parse_sweep
 

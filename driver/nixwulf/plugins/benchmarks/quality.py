@@ -19,7 +19,7 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import endpoint, llama_cpp
 from nixwulf.plugins.runtime import memory
-from nixwulf.plugins.runtime.logprobs import (
+from nixwulf.plugins.runtime.openai import (
     Answer,
     Completions,
     answer_of,

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from nixwulf.llm.random_model import RandomModel
     from nixwulf.plugins.engines.local import Wheels
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
-    from nixwulf.plugins.runtime.logprobs import Completer
-    from nixwulf.plugins.runtime.openai import Endpoint
+    from nixwulf.plugins.runtime.openai import Completer, Endpoint
     from nixwulf.plugins.runtime.run import Run
 
 DEFAULT = "llama.cpp"
@@ -248,7 +247,7 @@ class Engine(ABC):
 
         context: tokens that it should have room for.
         """
-        from nixwulf.plugins.runtime.logprobs import TokensOnly
+        from nixwulf.plugins.runtime.openai import TokensOnly
 
         yield TokensOnly(lambda count: self.greedy_tokens(run, count))
 

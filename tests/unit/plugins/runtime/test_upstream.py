@@ -68,7 +68,6 @@ SOURCES = {
         "distributed-llama",
     ),
     "plugins/runtime/openai.py": ("llama.cpp", "vllm", "sglang", "mlx-lm"),
-    "plugins/runtime/logprobs.py": ("llama.cpp", "vllm", "mlx-lm"),
     "plugins/runtime/nccl.py": ("nccl",),
     "plugins/benchmarks/collectives.py": ("nccl", "nccl-tests"),
     "plugins/runtime/mpi.py": ("open-mpi",),

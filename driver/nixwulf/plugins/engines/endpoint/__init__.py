@@ -16,8 +16,7 @@ from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.endpoint import answers, server
 from nixwulf.plugins.engines.local import Installation, Progress
 from nixwulf.plugins.runtime import passthrough
-from nixwulf.plugins.runtime.logprobs import Completer
-from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.openai import Completer, Endpoint
 from nixwulf.plugins.runtime.run import Run
 
 _PORTS = {"http": 80, "https": 443}

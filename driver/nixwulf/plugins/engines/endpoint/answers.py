@@ -13,17 +13,19 @@ from typing import Any
 
 from nixwulf.core.secrets import cut
 from nixwulf.plugins.engines.endpoint import server
-from nixwulf.plugins.runtime.logprobs import (
+from nixwulf.plugins.runtime.openai import (
+    GREEDY,
     TOP,
     Answer,
     Completer,
+    Declined,
+    Endpoint,
     Position,
     Prompt,
     Token,
     logarithm,
     text_token,
 )
-from nixwulf.plugins.runtime.openai import GREEDY, Declined, Endpoint
 from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS, PATHS, TOKEN_CHARACTERS, unstreamed
 from nixwulf.plugins.runtime.run import Run, RunFailure
 

@@ -17,8 +17,7 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, servi
 from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
-from nixwulf.plugins.runtime.logprobs import Completions
-from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.openai import Completions, Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _SERVER_PORT = 50054

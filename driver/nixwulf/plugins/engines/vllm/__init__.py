@@ -25,7 +25,7 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
 from nixwulf.plugins.runtime import nccl, openai, passthrough, speculation
-from nixwulf.plugins.runtime.logprobs import TOP, Completions
+from nixwulf.plugins.runtime.openai import TOP, Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
