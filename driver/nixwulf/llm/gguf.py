@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -210,10 +210,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     ]
     window = int(value("attention.sliding_window") or 0)
     pattern = value("attention.sliding_window_pattern", _PERIODS.get(architecture))
-    if isinstance(pattern, int):
-        full = 0 if architecture in _FULL_FIRST else pattern - 1
-        pattern = [pattern == 0 or n % pattern != full for n in range(count)]
-    windows = tuple(window if has_it else 0 for has_it in pattern or [False] * count)
+    windows = tuple(window * has_it for has_it in _windowed(pattern, architecture, count))
     windowed = (
         int(value("attention.key_length_swa", key)),
         int(value("attention.value_length_swa", width)),
@@ -254,6 +251,14 @@ def _part(name: str, size: TensorSize, read: int, tied: bool) -> Part:
         return Part(size, int(block[1]), "_exps." in name, int(block[1]) >= read)
     unread = name == "per_layer_token_embd.weight" or (name == "token_embd.weight" and not tied)
     return Part(size, "input" if "token_embd" in name else "output", unread=unread)
+
+
+def _windowed(pattern: Any, architecture: str, count: int) -> Iterable[bool]:
+    """Whether each of COUNT layers looks at a window alone, by a list of them or their period."""
+    if not isinstance(pattern, int):
+        return pattern or [False] * count
+    full = 0 if architecture in _FULL_FIRST else pattern - 1
+    return (pattern == 0 or n % pattern != full for n in range(count))
 
 
 def _kind(parts: set[str], kv_heads: int) -> str:

@@ -426,6 +426,10 @@ class _Link:
         """Whether it has all."""
         return bool(self.said.get("done"))
 
+    def there(self, size: int) -> int:
+        """The bytes that it has of a model of SIZE."""
+        return size if self.done else self.count("present", "received")
+
     def failure(self) -> tuple[str, str] | None:
         """Its kind (the name of an exception of peer.py) and why; None while it goes on."""
         if self.peer is not None:
@@ -563,28 +567,23 @@ def _watch(
     """Wait until all have all; raises Broken."""
     receivers = [link for link in links if link.name != done.source]
     moved, moved_at = -1, time.monotonic()
-    failed_at = 0.0
+    failing_since = 0.0
     try:
         while not all(link.done for link in receivers):
             time.sleep(_POLL_S)
             for link in links:
                 link.look()
             for link in receivers:
-                observer(link.name, size if link.done else link.count("present", "received"), size)
+                observer(link.name, link.there(size), size)
             now = time.monotonic()
             total = sum(link.count("read", "received") for link in links)
             if total != moved:
                 moved, moved_at = total, now
             elif now - moved_at > _SILENT_S:
                 late = next(link for link in receivers if not link.done)
-                there = late.count("present", "received")
-                words = f"nothing arrived for {_SILENT_S:.0f} s after {there} of {size} bytes"
-                raise Broken({late.name: words})
-            failures = {link.name: found for link in links if (found := link.failure())}
-            failed_at = failed_at or (now if failures else 0.0)
-            faults = _faults(sources, failures)
-            if faults or (failures and now - failed_at > _BLAME_S):
-                raise Broken(faults)
+                words = f"{_SILENT_S:.0f} s after {late.there(size)} of {size} bytes"
+                raise Broken({late.name: f"nothing arrived for {words}"})
+            failing_since = _require_no_fault(links, sources, failing_since)
     finally:
         for link in receivers:
             if link.done or link.count("received"):
@@ -592,6 +591,23 @@ def _watch(
                 done.received[link.name] = earlier + link.count("received")
             if link.done:
                 done.complete.add(link.name)
+
+
+def _require_no_fault(
+    links: Sequence[_Link], sources: Mapping[str, str], failing_since: float
+) -> float:
+    """Raise Broken where it is known whose fault a failure is, or it is not known in time.
+
+    Gives since when something has failed, 0 where nothing has.
+    """
+    failures = {link.name: found for link in links if (found := link.failure())}
+    if not failures:
+        return failing_since
+    now = time.monotonic()
+    faults = _faults(sources, failures)
+    if faults or now - (failing_since or now) > _BLAME_S:
+        raise Broken(faults)
+    return failing_since or now
 
 
 def _faults(sources: Mapping[str, str], failures: Mapping[str, tuple[str, str]]) -> dict[str, str]:

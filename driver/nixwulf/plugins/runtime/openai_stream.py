@@ -257,14 +257,21 @@ def require_possible(
     cached = details.get("cached_tokens")
     counted = figures if cached is None else {**figures, "cached_tokens": cached}
     require_counts({key: counted[key] for key in limits if key in counted}, limits)
+    made = {"predicted": usage.get("completion_tokens", 0)}
+    made["prompt"] = prompts - (cached or figures.get("cache_n", 0)) if usage else 0
+    _require_times(figures, made, took_ms, fastest)
+
+
+def _require_times(
+    figures: Mapping[str, float], made: Mapping[str, float], took_ms: float, fastest: float
+) -> None:
+    """Raise StreamError for times and speeds that do not go together; made: tokens by kind."""
     times = dict.fromkeys(("prompt_ms", "predicted_ms"), took_ms)
     speeds = {"predicted_per_second": fastest, "prompt_per_second": _FASTEST_PROMPT}
     for key, largest in {**times, **speeds}.items():
         if not 0 <= figures.get(key, 0) <= largest:
             raise _not_counted(key, figures[key], f"at least 0 and at most {largest:g}")
     spent = {"prompt_ms + predicted_ms": sum(figures.get(key, 0) for key in times)}
-    made = {"predicted": usage.get("completion_tokens", 0)}
-    made["prompt"] = prompts - (cached or figures.get("cache_n", 0)) if usage else 0
     for kind, tokens in made.items():
         count, milliseconds = figures.get(f"{kind}_n", tokens), figures.get(f"{kind}_ms", 0)
         largest = speeds[f"{kind}_per_second"] / 1e3

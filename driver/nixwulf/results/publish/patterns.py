@@ -9,7 +9,7 @@ import ipaddress
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import log2
@@ -303,8 +303,28 @@ def known_words(
         homes: folders of these users there.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
-    texts = list(dict.fromkeys(text for _, text in texts_of(kept)))
     found = _Private(closed)
+    _add_of_records(found, kept, users, hosts, homes)
+    for key in cluster.get("deploy", {}).get("ssh_keys", ()):
+        found.add(" ".join(key.split(" ")[2:]), "key", "[key]")
+    of_cluster = {node["name"]: node for node in cluster.get("nodes", ())}
+    of_records = [node["name"] for record in kept for node in record.get("nodes", ())]
+    for name, place in _places(dict.fromkeys((*of_cluster, *of_records))).items():
+        if name in of_cluster:
+            found.add_node(of_cluster[name], place)
+        found.words[name.lower()] = Word("host name", place)
+    return found.words | {other.lower(): Word("word", "[...]") for other in others}
+
+
+def _add_of_records(
+    found: _Private,
+    kept: Sequence[Record],
+    users: Iterable[str],
+    hosts: Iterable[str],
+    homes: Iterable[str],
+) -> None:
+    """Add what is known of the driver's machine, and what texts and facts of records name so."""
+    texts = list(dict.fromkeys(text for _, text in texts_of(kept)))
     for host in (*hosts, *_found(HOST_TEXTS, texts), *_variables(kept, _HOST_VARIABLES)):
         found.add_host(host, "[host]")
     for user in (*users, *_found(USER_TEXTS, texts), *_variables(kept, _USER_VARIABLES)):
@@ -321,15 +341,6 @@ def known_words(
     of_nodes = (v for k, v in _facts(kept) if k == "home" and isinstance(v, str))
     for home in (*homes, *variables, *of_nodes):
         found.add_home(home)
-    for key in cluster.get("deploy", {}).get("ssh_keys", ()):
-        found.add(" ".join(key.split(" ")[2:]), "key", "[key]")
-    of_cluster = {node["name"]: node for node in cluster.get("nodes", ())}
-    of_records = [node["name"] for record in kept for node in record.get("nodes", ())]
-    for name, place in _places(dict.fromkeys((*of_cluster, *of_records))).items():
-        if name in of_cluster:
-            found.add_node(of_cluster[name], place)
-        found.words[name.lower()] = Word("host name", place)
-    return found.words | {other.lower(): Word("word", "[...]") for other in others}
 
 
 @dataclass
