@@ -307,7 +307,7 @@ def test_a_reference_that_the_engine_cannot_give_is_the_same_nodes_twice(
 
     def no_pipeline(engine, run, context):
         if run.case.parallelism == "pipeline":
-            raise RunFailure(outcome, "This model has no pipeline.")
+            raise RunFailure("This model has no pipeline.", outcome)
         return asked(engine, run, context)
 
     monkeypatch.setattr(LlamaCpp, "completer", no_pipeline)

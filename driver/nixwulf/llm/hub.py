@@ -28,7 +28,7 @@ class Cut(NixwulfError):
     """What was to come did not come whole; the message lacks what to do next."""
 
 
-class Refused(NixwulfError):
+class HubRefused(NixwulfError):
     """A server refused; its status, and a hub's word for why."""
 
     def __init__(self, url: str, status: int, headers: Mapping[str, str]) -> None:
@@ -82,7 +82,7 @@ def read(url: str, most: int, headers: Mapping[str, str] | None = None, first: i
     Authorization.
 
     Raises:
-        Refused: by the server.
+        HubRefused: by the server.
         Cut: nothing whole came, or more than MOST bytes.
     """
     at, asked = url, {**(headers or {}), "User-Agent": "nixwulf"}
@@ -97,7 +97,7 @@ def read(url: str, most: int, headers: Mapping[str, str] | None = None, first: i
         if reply.ok:
             return reply.body[: first or None]
         if onward == at:
-            raise Refused(url, reply.status, reply.headers)
+            raise HubRefused(url, reply.status, reply.headers)
         if not web.address(onward):
             break
         if urlsplit(onward)[:2] != urlsplit(at)[:2]:
@@ -120,7 +120,7 @@ def look(
     url = f"{endpoint()}/api/models/{repository}{at}?blobs=true"
     try:
         text = read(url, _MOST_LISTING, headers).decode("utf-8", "replace")
-    except Refused as error:
+    except HubRefused as error:
         refuse(error, repository, revision)
     return _repository(repository, parse_json(text, url))
 
@@ -157,7 +157,7 @@ def _repository(name: str, document: object) -> Repository:
     return Repository(name, commit, files)
 
 
-def refuse(error: Refused, repository: str, revision: str | None) -> NoReturn:
+def refuse(error: HubRefused, repository: str, revision: str | None) -> NoReturn:
     """Raise what a hub's refusal means, which it says by a word in a header."""
     hub = endpoint()
     if error.code == "GatedRepo":

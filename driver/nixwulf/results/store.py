@@ -23,9 +23,7 @@ from typing import Any, TypeVar
 import click
 
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.core.files import (
-    read_json,
-)
+from nixwulf.core.files import read_json
 from nixwulf.core.schema import check
 from nixwulf.core.text import login
 from nixwulf.results.identity import record_key

@@ -156,9 +156,9 @@ def check_text(
     observed = texts.judged[0].comparison.observed
     if count is None and len(set(observed)) <= _FEW:
         raise RunFailure(
-            "gibberish",
             f"Greedy text has {len(set(observed))} tokens over and over, and there are no other "
             "nodes to compare with that hold the model.",
+            "gibberish",
         )
 
 
@@ -176,7 +176,7 @@ def _refuse(run: Run, texts: Texts, words: str, where: str) -> None:
     if texts.wrong:
         if texts.cpu and texts.cpu is not texts.wrong:
             where += f" From the CPU's text it is {texts.cpu.comparison.mean:.2g} nats apart."
-        raise RunFailure("gibberish", why_wrong(texts.wrong, words) + where)
+        raise RunFailure(why_wrong(texts.wrong, words) + where, "gibberish")
     if texts.parted:
         run.warnings.append(why_parted(texts.parted, words) + where)
 

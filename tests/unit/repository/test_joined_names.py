@@ -11,12 +11,13 @@ from pathlib import Path
 PACKAGE = Path("driver/nixwulf")
 DOORS = [
     "cli/import_.py", "cli/publish.py", "nodes/container.py", "nodes/transfer.py", "ops/models",
-    "outputs", "results/importing.py", "results/publish", "results/store.py", "results/store.py",
+    "outputs", "results/importing.py", "results/publish", "results/store.py", "results/record.py",
     "sweep/recipes", "sweep/reproduce", "sweep/session.py", "plugins/engines/endpoint",
-    "plugins/runtime/openai.py", "plugins/runtime/openai.py", "llm/gguf.py",
+    "plugins/runtime/openai.py", "plugins/runtime/openai_stream.py", "llm/gguf.py",
     "llm/safetensors.py", "core/web.py",
 ]  # fmt: skip
 OURS = {
+    ("llm/safetensors.py", "place / f'{_WEIGHTS}.index.json'"): "of a constant",
     ("cli/import_.py", "out / 'records' / f\"{record['id']}.json\""): "pattern of the schema",
     ("results/publish/scrub.py", "folder / 'records' / f\"{record['id']}.json\""): "the same",
     ("results/publish/scrub.py", "out / self.name"): "of letters and digits of the title",

@@ -27,7 +27,7 @@ from nixwulf.core.names import Refusal
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import GIB, plural
 from nixwulf.llm import dllama, hub, safetensors
-from nixwulf.llm.hub import Cut, File, Refused, Repository
+from nixwulf.llm.hub import Cut, File, HubRefused, Repository
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL
 from nixwulf.ops.models.push import folder_here, here
 from nixwulf.ops.models.store import SIDE, SUFFIXES, Document, Place, digest_of, manifest_of
@@ -81,7 +81,7 @@ def fetch(found: Repository, file: File, folder: Path) -> Path:
             lambda: sum(one.stat().st_size for one in folder.rglob("*") if one.is_file()),
             hub.endpoint(),
         )
-    except Refused as error:
+    except HubRefused as error:
         hub.refuse(error, found.name, found.commit)
     if (there := path.stat().st_size) != file.bytes:
         raise Cut(f"{hub.endpoint()} sent {there} of {file.bytes} bytes of {file.name!r}")
@@ -153,7 +153,7 @@ def download(
                     return
                 tag.unlink(missing_ok=True)
             if not answer.is_success:
-                raise Refused(url, answer.status_code, answer.headers)
+                raise HubRefused(url, answer.status_code, answer.headers)
             begin = have if answer.status_code == _PARTIAL else 0
             total = _total(answer, url, begin, size)
             announced = int(whole) if begin and size is None else size

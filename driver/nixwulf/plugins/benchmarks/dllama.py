@@ -68,15 +68,13 @@ def _prompt(run: Run, n_prompt: int) -> str:
     counting = texts.counting(few, many)
     if counting is None:
         raise RunFailure(
-            "failed",
             f"The tokenizer makes {few} tokens of {texts.PROBES[0]} short words and {many} "
-            f"of {texts.PROBES[1]}: prompts of an exact length cannot be made for it.",
+            f"of {texts.PROBES[1]}: prompts of an exact length cannot be made for it."
         )
     if counting.least > n_prompt + 1:
         raise RunFailure(
-            "failed",
             f"n_prompt is {n_prompt}, but the shortest prompts of this tokenizer have "
-            f"{counting.least} tokens; raise n_prompt.",
+            f"{counting.least} tokens; raise n_prompt."
         )
     return " " + counting.prompt(len(texts.PROBES), n_prompt + 1, seed)
 

@@ -115,11 +115,9 @@ class Hpl(Benchmark):
             raise failure_of(process, program)
         solved = parser.parse(process.output)
         if len(solved) != run.case.samples:
-            raise RunFailure(
-                "failed", f"{program} gave {len(solved)} results, expected {run.case.samples}."
-            )
+            raise RunFailure(f"{program} gave {len(solved)} results, expected {run.case.samples}.")
         if other := another_problem(solved, problem):
-            raise RunFailure("failed", f"{program} {other}")
+            raise RunFailure(f"{program} {other}")
         speed, time = parser.metrics(solved, program, "warm")
         return [replace(speed, windows=windows(solved, process.stdout_times)), time]
 
@@ -197,18 +195,18 @@ def _order(run: Run) -> int:
     p, q = grid_of(values["ranks_per_node"] * nodes)
     if blocks < q:
         raise RunFailure(
-            "skipped",
             f"A matrix of order {n} has {blocks} whole blocks of {values['nb']}, too few for the "
             f"grid {p} x {q}; use a larger n, a smaller nb or fewer ranks_per_node.",
+            "skipped",
         )
     share = n * n * _DOUBLE // nodes
     available = facts.memory_available // shared
     if share > available:
         raise RunFailure(
-            "skipped",
             f"A matrix of order {n} takes {share / 2**30:.1f} GiB of each node, and "
             f"{smallest.node.name!r} has {available / 2**30:.1f} GiB free; use a smaller n or "
             "memory_percent, or more nodes.",
+            "skipped",
         )
     return int(n)
 

@@ -90,7 +90,7 @@ def _to_worker(run: Run, source: Connection, worker: Connection) -> list[Metric]
         stalled = next(filter(None, (stalls(flow.rows) for flow in unfinished)), "")
         words = f" It carried nothing in {stalled}." if stalled else ""
         pinged = _ping(run, source, worker)
-        raise RunFailure(failure.outcome, f"{failure.reason}{words} {pinged}") from None
+        raise RunFailure(f"{failure.reason}{words} {pinged}", failure.outcome) from None
     sent = iperf3.parse(client.output or client.last_line())
     received = {**sent, **_received_by(server)}
     flows = {direction: received[direction] for direction in _FLOWS[_direction(run)]}
@@ -128,7 +128,7 @@ def _check(
         f"iperf3 {direction} between {pair} carried nothing in {stalls(rows) or 'any interval'}, "
         f"to its end. {_ping(run, source, worker)}"
     )
-    raise RunFailure("hang", reason)
+    raise RunFailure(reason, "hang")
 
 
 def stalls(rows: Sequence[IntervalRow]) -> str:
@@ -162,11 +162,7 @@ def _metric(run: Run, joined: Mapping[str, str], direction: str, flow: Flow, sen
         unit="Gbit/s",
         samples=tuple(row.gbps for row in rows),
         state="warm" if run.case.warm_up else "cold",
-        conditions={
-            **joined,
-            "direction": direction,
-            "interval_s": _interval_s(run),
-        },
+        conditions={**joined, "direction": direction, "interval_s": _interval_s(run)},
         observed={
             **({} if sent.retransmits is None else {"retransmits": sent.retransmits}),
             **({"stalled": stalled} if stalled else {}),

@@ -77,9 +77,9 @@ class Quality(Benchmark):
             text = _text(server, values["positions"])
             if [position.token for position in expected] != text[1:]:
                 raise RunFailure(
-                    "unsupported",
                     "The reference has another tokenizer than the case's model, so that there are "
                     "no probabilities to compare; name one of the same family as 'reference'.",
+                    "unsupported",
                 )
             found = _positions(server, text)
             recalled = [_recalls(server, run, number) for number in range(values["needles"])]
@@ -109,17 +109,17 @@ def _server(run: Run) -> Iterator[Completions]:
     with engines.find(run.case.engine or "").completer(run, needed) as server:
         if not isinstance(server, Completions) or not server.context:
             raise RunFailure(
-                "unsupported",
                 "The endpoint gives no log-probabilities of tokens that are forced, which quality "
                 "is made of; take benchmark: [serve], or a llama-server or vLLM behind the "
                 "address.",
+                "unsupported",
             )
         if server.context < needed:
             raise RunFailure(
-                "unsupported",
                 f"The model has room for {server.context:,} tokens, and these parameters need "
                 f"{needed:,}; lower n_prompt ({values['n_prompt']:,}) or positions "
                 f"({values['positions']:,}).",
+                "unsupported",
             )
         yield server
 
@@ -128,9 +128,9 @@ def _text(server: Completions, positions: int) -> list[int]:
     found = server.tokens(TEXT)[: positions + 1]
     if len(found) <= positions:
         raise RunFailure(
-            "unsupported",
             f"The text has {len(found):,} tokens of this model, and positions is {positions:,}; "
             f"give positions: [{len(found) - 1}].",
+            "unsupported",
         )
     return found
 

@@ -284,9 +284,8 @@ def metrics(
     rates = [answer.decode for answer in answers if answer.decode is not None]
     if not rates:
         raise RunFailure(
-            "failed",
             "Every answer came in one piece: the endpoint does not stream, so there is no time "
-            "between tokens.",
+            "between tokens."
         )
 
     def metric(name: str, unit: str, samples: Sequence[float], *, spread: bool = False) -> Metric:

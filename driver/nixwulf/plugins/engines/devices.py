@@ -69,9 +69,8 @@ def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailu
     remedy: a command or a change that helps, as a clause.
     """
     return RunFailure(
-        "failed",
         f"{engine} on node {node.node.name!r} {found}, and the platform {node.node.platform!r} "
-        f"has a GPU; {remedy}.",
+        f"has a GPU; {remedy}."
     )
 
 

@@ -165,7 +165,7 @@ def tokens(answer: Any) -> tuple[list[str], bool]:
     except (KeyError, IndexError, TypeError, AttributeError):
         found, parts = [], None
     if not found:
-        raise RunFailure("failed", f"mesh-llm answered no text: {cut(str(answer), 200)}.")
+        raise RunFailure(f"mesh-llm answered no text: {cut(str(answer), 200)}.")
     return found, bool(parts)
 
 
@@ -190,9 +190,9 @@ def invitation(run: Run, head: OwnedProcess) -> str:
     token = event.get("token") or status(run, head).get("token")
     if not token:
         raise RunFailure(
-            "unsupported",
             f"mesh-llm on node {head.node!r} withholds its token in the event 'invite_token' and "
             f"in GET {_STATUS}, so that no other node can join; take another release.",
+            "unsupported",
         )
     return str(token)
 
@@ -224,7 +224,7 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
                 return event
             if event["event"] in _FATAL:
                 words = cut(str(event.get("message")), 300)
-                raise RunFailure("failed", f"mesh-llm on node {process.node!r} says: {words}")
+                raise RunFailure(f"mesh-llm on node {process.node!r} says: {words}")
         if ended:
             raise failure_of(process, f"mesh-llm on node {process.node!r}")
         clocks.check()

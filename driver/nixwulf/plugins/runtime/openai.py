@@ -78,7 +78,7 @@ class Declined(RunFailure):
 
     def __init__(self, reason: str, status: int) -> None:
         """Keep the status beside the sentence."""
-        super().__init__("failed", reason)
+        super().__init__(reason)
         self.status = status
 
 
@@ -113,7 +113,7 @@ class Endpoint:
         """
         answer = self._answer("POST", path, request)
         if isinstance(answer, dict) and (problem := other_model(self.answers_as, answer)):
-            raise RunFailure("failed", problem)
+            raise RunFailure(problem)
         return answer
 
     def get(self, path: str) -> Any:
@@ -148,7 +148,7 @@ class Endpoint:
             clocks.check()
         if errors:
             reason = f"{self._program!r} did not answer {path!r}: {errors[0]}."
-            raise Declined(reason, refusals[0]) if refusals else RunFailure("failed", reason)
+            raise Declined(reason, refusals[0]) if refusals else RunFailure(reason)
         return answers[0]
 
     def greedy(self, count: int) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Endpoint:
                     break
                 if answer.status == hopeless:
                     words = self.server.last_line() if self.server else "it answers so"
-                    raise RunFailure("failed", f"{self._program!r} does not work: {words}")
+                    raise RunFailure(f"{self._program!r} does not work: {words}")
             self.require_running()
             clocks.check()
             time.sleep(0.05)
@@ -192,7 +192,7 @@ class Endpoint:
         if self.server and not self.server.running:
             raise failure_of(self.server, repr(self._program))
         if any(p.background and not p.running and not p.stopped_by_driver for p in self.run.owned):
-            raise RunFailure("failed", f"{self._program!r} lost a node.")
+            raise RunFailure(f"{self._program!r} lost a node.")
 
     @property
     def _program(self) -> str:
@@ -495,7 +495,7 @@ class Completions:
         except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             raise without_tokens(answer) from None
         if next(iter(own)) != token:
-            raise RunFailure("unsupported", "This build of llama-server takes no 'logit_bias'.")
+            raise RunFailure("This build of llama-server takes no 'logit_bias'.", "unsupported")
         return Position(token, own)
 
     def _in_prompt(self, before: Sequence[int], token: int) -> Position:
@@ -569,9 +569,7 @@ class Completions:
 def whole(answer: Answer, count: int) -> Answer:
     """An answer that has as many tokens as were asked for; raises RunFailure for another."""
     if len(answer) != count:
-        raise RunFailure(
-            "failed", f"The server was asked for {count} tokens and gave {len(answer)}."
-        )
+        raise RunFailure(f"The server was asked for {count} tokens and gave {len(answer)}.")
     return answer
 
 
@@ -655,4 +653,4 @@ def _number(token: Any) -> Token:
 
 def without_tokens(answer: Any) -> RunFailure:
     """Why an answer is of no use, with its beginning."""
-    return RunFailure("failed", f"The server gave no tokens: {cut(json.dumps(answer), 200)}.")
+    return RunFailure(f"The server gave no tokens: {cut(json.dumps(answer), 200)}.")

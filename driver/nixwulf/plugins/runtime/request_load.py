@@ -386,4 +386,4 @@ async def _watch(seen: Sequence[tuple[Endpoint, LoadTarget, Clocks]]) -> None:
                 await asyncio.to_thread(clocks.check)
             except RunFailure as failure:
                 where = f"Node {endpoint.run.head.node.name!r}: " if several else ""
-                raise RunFailure(failure.outcome, where + failure.reason) from None
+                raise RunFailure(where + failure.reason, failure.outcome) from None

@@ -324,9 +324,9 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
         words = "nothing drafted"
         if kind(run.case.parameters) in (MTP, MODEL):
             raise RunFailure(
-                "fallback",
                 f"The draft {run.case.parameters.get(DRAFT)!r} drafted no token, so that decode "
                 "would be that without a draft.",
+                "fallback",
             )
         run.warnings.append(
             "No text of the answers repeats what was before, so that nothing was drafted and "

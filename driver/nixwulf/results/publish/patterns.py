@@ -91,11 +91,7 @@ def _no_secret(match: re.Match[str]) -> bool:
 def _looks_made(match: re.Match[str]) -> bool:
     """Whether letters and digits are mixed as in no word: then it is not spared."""
     text = match[0]
-    kinds = (
-        sum(map(str.islower, text)),
-        sum(map(str.isupper, text)),
-        sum(map(str.isdigit, text)),
-    )
+    kinds = (sum(map(str.islower, text)), sum(map(str.isupper, text)), sum(map(str.isdigit, text)))
     entropy = -sum(n / len(text) * log2(n / len(text)) for n in Counter(text).values())
     return min(kinds) >= _OF_EACH and entropy > _BITS_PER_CHARACTER
 

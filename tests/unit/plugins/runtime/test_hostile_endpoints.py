@@ -8,7 +8,7 @@ import pytest
 
 from hostile_endpoint import misbehaving
 from nixwulf.core import web
-from nixwulf.plugins.runtime import openai as stream
+from nixwulf.plugins.runtime import openai_stream as stream
 
 
 @pytest.fixture

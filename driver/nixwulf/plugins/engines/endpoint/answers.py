@@ -81,7 +81,7 @@ def positions(answer: Any, count: int) -> Answer:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         found = ()
     if not found:
-        raise RunFailure("failed", f"The endpoint answered no text: {cut(str(answer), 200)}.")
+        raise RunFailure(f"The endpoint answered no text: {cut(str(answer), 200)}.")
     return found[:count]
 
 
@@ -138,9 +138,8 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
             raise server.refused(endpoint, refusal.status) from None
         if refusal.status in _NO_SUCH_PATH and api != _CHAT:
             raise RunFailure(
-                "failed",
                 f"{refusal.reason.rstrip('.')}; if it answers chats alone, give the parameter api: "
-                f"[{_CHAT}].",
+                f"[{_CHAT}]."
             ) from None
         raise
 

@@ -93,7 +93,7 @@ class Exo(Engine):
         run.engine_facts["origin"] = run.program("exo")
         if run.model.startswith("/"):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
-            raise RunFailure("unsupported", reason)
+            raise RunFailure(reason, "unsupported")
         joined = api.network(_help(run), f"nixwulf-{run.name}")
         for node in run.nodes:
             worker = node is not run.head
@@ -138,9 +138,7 @@ class Exo(Engine):
                 request = api.placement(model, case)
             _ask(endpoint, request)
             instance = _settled(
-                endpoint,
-                api.INSTANCES,
-                lambda answer: api.placed_instance(model, before, answer),
+                endpoint, api.INSTANCES, lambda answer: api.placed_instance(model, before, answer)
             )
             try:
                 _wait_until_ready(endpoint, instance)
@@ -235,11 +233,11 @@ def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
         if time.monotonic() > asked:
             lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
             if lacking is not None:
-                raise RunFailure("failed", lacking)
+                raise RunFailure(lacking)
             asked = time.monotonic() + _DOWNLOADS_S
         # After five tries exo takes an instance off that cannot be loaded.
         if instance.id not in _ask(endpoint, api.INSTANCES):
-            raise RunFailure("failed", f"exo gave up loading {instance.model!r}; read the logs.")
+            raise RunFailure(f"exo gave up loading {instance.model!r}; read the logs.")
         endpoint.require_running()
         clocks.check()
         time.sleep(_POLL_S)
@@ -265,10 +263,10 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
         words = error.message
     else:
         if request == api.NODES and answer.status == web.NOT_FOUND:
-            raise RunFailure("unsupported", api.TOO_OLD)
+            raise RunFailure(api.TOO_OLD, "unsupported")
         if answer.ok and answer.json is not None:
             return answer.json
         words = answer.text
     words = cut(" ".join(words.split()), 300)
     reason = f"exo did not answer {request.method} {request.path}: {words}."
-    raise RunFailure("failed", reason)
+    raise RunFailure(reason)

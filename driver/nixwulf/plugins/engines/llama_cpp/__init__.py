@@ -337,12 +337,12 @@ def _wait_until_healthy(endpoint: Endpoint, server: OwnedProcess) -> None:
             raise
     server.stop()  # then all that it printed is here
     silent = "llama-server drafts nothing, and does not say why."
-    raise RunFailure("unsupported", devices.draft_problem(run, _output(server)) or silent)
+    raise RunFailure(devices.draft_problem(run, _output(server)) or silent, "unsupported")
 
 
 def _refuse(problem: str | None) -> None:
     if problem:
-        raise RunFailure("fallback", problem)
+        raise RunFailure(problem, "fallback")
 
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
@@ -352,9 +352,9 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
         answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
         if answer.returncode in NOT_RUN:
             raise RunFailure(
-                "skipped",
                 f"Node {run.head.node.name!r} lacks 'bash', by which the driver sees whether RPC "
                 "servers listen; install it there.",
+                "skipped",
             )
         closed = answer.stdout.split()
         if not closed:
@@ -364,7 +364,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
                 raise failure_of(server, f"The RPC server on {server.node!r}")
         if time.monotonic() > min(run.deadline, servers[0].started + _START_LIMIT_S):
             raise RunFailure(
-                "failed", f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
+                f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
             )
         time.sleep(0.01)
 

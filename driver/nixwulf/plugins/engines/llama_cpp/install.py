@@ -132,10 +132,7 @@ def download_steps(work: Path) -> list[list[str]]:
     sdist = ["download", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
     sdist += ["--no-binary", SDIST, "--dest", str(work)]
     sdist += ["--requirement", str(work / "requirements.txt")]
-    return [
-        [*pip, *tools, *locked(_LOCK)],
-        ["env", f"PYTHONPATH={work / 'tools'}", *pip, *sdist],
-    ]
+    return [[*pip, *tools, *locked(_LOCK)], ["env", f"PYTHONPATH={work / 'tools'}", *pip, *sdist]]
 
 
 def node_build() -> NodeBuild:
@@ -248,11 +245,7 @@ def _version(programs: Mapping[str, Path]) -> str | None:
 
 def _require_tools() -> None:
     compiler = os.environ.get("CXX", "c++")
-    needed = {
-        "cmake": ("cmake",),
-        compiler: (compiler,),
-        "ninja or make": ("ninja", "make"),
-    }
+    needed = {"cmake": ("cmake",), compiler: (compiler,), "ninja or make": ("ninja", "make")}
     missing = [name for name, names in needed.items() if not any(map(shutil.which, names))]
     if missing:
         raise NixwulfError(

@@ -44,14 +44,10 @@ PARAMETERS = {
     "n_batch": Parameter(default=0, help="-b, tokens; 0: the program's own"),
     "n_ubatch": Parameter(default=0, help="-ub, tokens computed at once; 0: the program's own"),
     "type_k": Parameter(
-        default="f16",
-        choices=_CACHE_TYPES,
-        help="-ctk: type of the keys in the KV cache",
+        default="f16", choices=_CACHE_TYPES, help="-ctk: type of the keys in the KV cache"
     ),
     "type_v": Parameter(
-        default="f16",
-        choices=_CACHE_TYPES,
-        help="-ctv: type of the values in the KV cache",
+        default="f16", choices=_CACHE_TYPES, help="-ctv: type of the values in the KV cache"
     ),
     "split": Parameter(
         default=BY_MEMORY,
@@ -67,13 +63,7 @@ PARAMETERS = {
     ),
     "host_memory": Parameter(default=False, help="GGML_VK_PREFER_HOST_MEMORY=1 on all nodes"),
 }
-_FLAGS = {
-    "threads": "-t",
-    "n_batch": "-b",
-    "n_ubatch": "-ub",
-    "type_k": "-ctk",
-    "type_v": "-ctv",
-}
+_FLAGS = {"threads": "-t", "n_batch": "-b", "n_ubatch": "-ub", "type_k": "-ctk", "type_v": "-ctv"}
 
 # By the name of a flag in --help, newest first. llama.cpp merged --mmap and --direct-io into
 # --load-mode, and gave --flash-attn three values; a build has one form of each.
@@ -165,7 +155,7 @@ def of_draft(
     if not speculation.speculates(parameters):
         return []
     if "--spec-type" not in flags:
-        raise RunFailure("unsupported", "This build of llama-server has no '--spec-type'.")
+        raise RunFailure("This build of llama-server has no '--spec-type'.", "unsupported")
     draft = speculation.of(parameters)
     name, count = _DRAFTS[draft.kind]
     words = ["--spec-type", draft.method or name]
@@ -189,7 +179,7 @@ def _both(
             continue
         form = next((by_value for flag, by_value in forms.items() if flag in flags), {})
         if value not in form:
-            raise RunFailure("unsupported", f"This build of {program} has no {key} {value!r}.")
+            raise RunFailure(f"This build of {program} has no {key} {value!r}.", "unsupported")
         words += form[value]
     return words
 

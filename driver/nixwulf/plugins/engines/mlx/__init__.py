@@ -88,10 +88,7 @@ class Mlx(Engine):
     hub_models = True
     gpus = ("apple", "nvidia")
     drafts = (speculation.MODEL,)
-    over_cables: ClassVar = {
-        "tcp": OverCables(pairs=False),
-        "rdma": OverCables(control=True),
-    }
+    over_cables: ClassVar = {"tcp": OverCables(pairs=False), "rdma": OverCables(control=True)}
     # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
     rdma_known_by = (
         "MLX was given RDMA devices and nothing else, and a rank that finds no group works "
@@ -170,7 +167,7 @@ class Mlx(Engine):
             yield endpoint
         # It goes on with a draft of another vocabulary; now all that it printed is here.
         if run.draft and _OTHER_VOCABULARY in f"{group.head.output}\n{group.head.errors}":
-            raise RunFailure("unsupported", f"mlx_lm.server says: {_OTHER_VOCABULARY}.")
+            raise RunFailure(f"mlx_lm.server says: {_OTHER_VOCABULARY}.", "unsupported")
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
         """Ranks read of their group in a file, which a run removes."""

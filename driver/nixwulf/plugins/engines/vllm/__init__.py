@@ -95,8 +95,7 @@ class Vllm(RankedServer):
         ),
         # Graph capture freezes on APUs in several nodes, and was worth 1-3 % there (the same page).
         "eager": Parameter(
-            default=True,
-            help="no capture of graphs, which freezes APUs in several nodes",
+            default=True, help="no capture of graphs, which freezes APUs in several nodes"
         ),
         "gpu_memory_percent": Parameter(
             default=0,
@@ -108,9 +107,7 @@ class Vllm(RankedServer):
         ),
         "dtype": Parameter(default="auto", choices=_TYPES, help="type of the weights"),
         "max_model_len": Parameter(
-            default=0,
-            minimum=0,
-            help="longest context, tokens; 0: vLLM's own",
+            default=0, minimum=0, help="longest context, tokens; 0: vLLM's own"
         ),
         "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
     }
@@ -169,7 +166,7 @@ class Vllm(RankedServer):
         if run.case.nodes > 1:
             run.engine_facts["executor"] = run.case.parameters["executor"]
             if run.case.parameters["executor"] == "ray" and devices.CPU in found.values():
-                raise RunFailure("unsupported", _NO_RAY)
+                raise RunFailure(_NO_RAY, "unsupported")
             if run.case.parameters["executor"] == "ray":
                 ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
