@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixwulf.results.compare import interval as intervals
-from nixwulf.results.compare.comparison import FALSE_ALARMS, power_of, shown_below
-from nixwulf.results.compare.interval import ASSUMED, Interval, Variance, quantile
+from nixwulf.results.compare.gate import FALSE_ALARMS, power_of, shown_below
+from nixwulf.results.compare.interval import ASSUMED, Interval, Variance
+from nixwulf.results.compare.student import quantile
 
 Array = NDArray[np.float64]
 SAMPLE_NOISE, SAMPLES = 0.003, 3

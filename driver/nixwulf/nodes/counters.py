@@ -1,7 +1,4 @@
-"""Counters of a node's interfaces and RDMA devices, read in one round trip.
-
-Also addresses and ports that a node listens on, as its kernel lists them.
-"""
+"""Counters of a node's interfaces and RDMA devices, read in one round trip."""
 
 from __future__ import annotations
 
@@ -106,12 +103,13 @@ def parse(text: str) -> Counters:
     if files.get("system") == [macos.SYSTEM]:
         return _of_macos(lines, management, "".join(files.get("ports", [])).split())
     sent = _CONNECTION.search(text)
-    own = (
-        sum(map(int, sent.groups()[:2])) + _HEADERS * sum(map(int, sent.groups()[2:]))
-        if sent
-        else 0
+    own = [int(number) for number in sent.groups()] if sent else []
+    return Counters(
+        interfaces,
+        addresses.get(management),
+        _devices(files),
+        own=sum(own[:2]) + _HEADERS * sum(own[2:]),
     )
-    return Counters(interfaces, addresses.get(management), _devices(files), own=own)
 
 
 def _of_macos(lines: list[str], management: str, ports: list[str]) -> Counters:
@@ -163,29 +161,3 @@ def _device(files: Mapping[str, list[str]], usb4_frames: list[int]) -> RdmaCount
 def _numbers(files: Mapping[str, list[str]], pattern: re.Pattern[str]) -> list[int]:
     values = (lines[0].strip() for path, lines in files.items() if pattern.fullmatch(path))
     return [int(value) for value in values if value.isdigit()]
-
-
-# The fourth column (proc_net_tcp in the kernel's documentation), and its value for listeners.
-_STATE = 3
-_LISTEN = "0A"
-
-
-def listeners(text: str) -> set[tuple[str, int]]:
-    """Addresses and ports that are listened on, of /proc/net/tcp and tcp6; other lines are not."""
-    found = set()
-    for line in text.splitlines():
-        words = line.split()
-        if words[_STATE : _STATE + 1] == [_LISTEN]:
-            match = re.fullmatch(r"([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})", words[1])
-            if match:
-                found.add((_address(match[1]), int(match[2], 16)))
-    return found
-
-
-def _address(digits: str) -> str:
-    """The kernel prints each 32-bit word in the machine's order; nodes are little-endian."""
-    words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
-    if len(words) == 1:
-        return str(ipaddress.IPv4Address(words[0]))
-    address = ipaddress.IPv6Address(b"".join(words))
-    return str(address.ipv4_mapped or address)

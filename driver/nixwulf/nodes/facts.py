@@ -17,7 +17,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import shipped_text
 from nixwulf.core.printed import check_numbers
 from nixwulf.nodes import macos
-from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware
+from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware, whole_number
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
 _SCRIPT = (
@@ -186,10 +186,10 @@ def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
         hostname=values.get("kern.hostname", ""),
         kernel=f"{macos.SYSTEM} {values.get('kern.osrelease', '')}".strip(),
         command_line="",
-        memory_total=_whole(values.get("hw.memsize", "")),
+        memory_total=whole_number(values.get("hw.memsize", "")),
         memory_available=macos.memory_available(lines),
         cpu=values.get("machdep.cpu.brand_string", ""),
-        cpus=_whole(values.get("hw.ncpu", "")),
+        cpus=whole_number(values.get("hw.ncpu", "")),
         os=f"macOS {version[0]} ({version[1]})" if all(version) else "macOS",
         programs=programs,
         mtus={name: port.mtu for name, port in ports.items()},
@@ -201,10 +201,6 @@ def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
         time_of_day=next((_seconds(line[6:]) for line in lines if line.startswith("clock:")), None),
         system=macos.SYSTEM,
     )
-
-
-def _whole(text: str) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
 
 
 def _memlock(text: str) -> float | None:

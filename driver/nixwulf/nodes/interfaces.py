@@ -146,8 +146,8 @@ def _gpu(files: Mapping[str, str]) -> Gpu:
     mes = _hexadecimal(files.get("fw_version/mes_fw_version", "")) or 0
     return Gpu(
         files.get("vendor", ""),
-        _number(files.get("mem_info_gtt_total", "")),
-        _number(files.get("mem_info_vram_total", "")),
+        whole_number(files.get("mem_info_gtt_total", "")),
+        whole_number(files.get("mem_info_vram_total", "")),
         mes & _MES_MASK,
     )
 
@@ -220,13 +220,14 @@ def ipv4_of_gid(gid: str) -> str | None:
 def _slowing(first: Mapping[str, str]) -> dict[str, int]:
     folders = _folders(first, r"/sys/class/thermal/(cooling_device\d+)/(type|cur_state)")
     return {
-        f"{files['type']} ({name})": _number(files.get("cur_state", ""))
+        f"{files['type']} ({name})": whole_number(files.get("cur_state", ""))
         for name, files in folders.items()
         if _SLOWING.fullmatch(files.get("type", ""))
     }
 
 
-def _number(text: str) -> int:
+def whole_number(text: str) -> int:
+    """Of a text of digits; 0 for any other."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
 
 

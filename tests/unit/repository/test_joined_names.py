@@ -40,16 +40,22 @@ OURS = {
 # Divisions of numbers, in which nothing says that they are some.
 DIVISIONS = {
     ("outputs/vllm.py", "_MS_A_SECOND / one.mean_tpot_ms"),
-    ("plugins/runtime/openai.py", "figures.get('predicted_n', 0) / speed"),
-    ("plugins/runtime/openai.py", "count / milliseconds"),
-    ("plugins/runtime/openai.py", "count / largest"),
-    ("plugins/runtime/openai.py", "one.tokens / whole"),
+    ("plugins/runtime/openai_stream.py", "figures.get('predicted_n', 0) / speed"),
+    ("plugins/runtime/openai_stream.py", "count / milliseconds"),
+    ("plugins/runtime/openai_stream.py", "count / largest"),
+    ("plugins/runtime/openai_stream.py", "one.tokens / whole"),
     ("sweep/reproduce/conditions.py", "fabric.speed_gbps / speed"),
     ("sweep/session.py", "count / max(1, size)"),
     *(
+        ("plugins/runtime/openai.py", division)
+        for division in (
+            "one / p_sum", "other / q_sum", "one / p_sum / (other / q_sum)", "one / mean",
+        )
+    ),
+    *(
         ("sweep/reproduce/outcome.py", division)
         for division in (
-            "facts[key] / all_of_them", "mhz / was", "now[key] / before[key]", "rate / was",
+            "facts[key] / all_of_them", "mhz / was", "now[key] / before[key]", "rate / rated",
             "size / was", "threads / were", "values[1] / values[0]", "was / size", "was / trip",
         )
     ),

@@ -346,11 +346,8 @@ def build_command(targets: Sequence[Target]) -> list[str]:
     derivations = sorted(
         {f"{t.system.derivation}^out" for t in targets if t.here and t.system.derivation}
     )
-    return (
-        ["nix", "build", *FEATURES, "--no-link", "--print-build-logs", *derivations]
-        if derivations
-        else []
-    )
+    build = ["nix", "build", *FEATURES, "--no-link", "--print-build-logs", *derivations]
+    return build if derivations else []
 
 
 def bring_command(target: Target) -> list[str]:

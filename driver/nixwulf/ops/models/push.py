@@ -86,13 +86,8 @@ def push(
     """
     model = checked_name(cluster, model)
     reached = list(connections.values())
-    listings = dict(
-        zip(
-            (node.node.name for node in reached),
-            each(lambda node: on_node(node, "list", folder=cluster.models), reached),
-            strict=True,
-        )
-    )
+    listed = each(lambda node: on_node(node, "list", folder=cluster.models), reached)
+    listings = {node.node.name: one for node, one in zip(reached, listed, strict=True)}
     entries = {name: entry_of(listing, model) for name, listing in listings.items()}
     source, digest, size = _source(cluster, connections, model, entries)
     todo = [name for name in names if entries[name].get("digest") != digest and name != source]

@@ -31,7 +31,8 @@ from nixwulf.core.text import (
     some,
     unit_name,
 )
-from nixwulf.results.compare.comparison import ENOUGH, Comparison, Difference, Power
+from nixwulf.results.compare.comparison import Comparison, Difference
+from nixwulf.results.compare.gate import ENOUGH, Power
 from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
 from nixwulf.results.identity import Identity, Key, differing

@@ -1,22 +1,16 @@
 """Records without what is private: texts are replaced one by one, and each is listed.
 
-They are published in a folder under results/, with a README. What the driver's machine and its user
-are called is in a run's texts, and none of it is others'.
+They are published in a folder under results/, with a README.
 """
 
 from __future__ import annotations
 
 import html
 import json
-import os
-import platform
-import pwd
 import re
-import socket
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,7 +26,6 @@ from nixwulf.core.text import (
     case_name,
     fingerprint,
     link_name,
-    login,
     slug,
     unit_name,
     with_deviation,
@@ -455,36 +448,3 @@ def _parameters(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _words(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
-
-
-_NAMES = (Path("/etc/hostname"), Path("/etc/machine-info"))
-
-
-def users() -> Iterator[str]:
-    """The user's logins, and the name that goes with them."""
-    yield login() or ""
-    with suppress(KeyError):
-        entry = pwd.getpwuid(os.getuid())
-        yield entry.pw_name
-        yield entry.pw_gecos.partition(",")[0]
-    for name in ("SUDO_USER", "LOGNAME", "USER"):
-        yield os.environ.get(name, "")
-
-
-def homes() -> Iterator[str]:
-    """Where the user's files are."""
-    yield os.environ.get("HOME", "")
-    with suppress(KeyError):
-        yield pwd.getpwuid(os.getuid()).pw_dir
-
-
-def hosts() -> Iterator[str]:
-    """The machine's names; no name server is asked."""
-    yield socket.gethostname()
-    yield platform.node()
-    for path in _NAMES:
-        with suppress(OSError, UnicodeDecodeError):
-            for line in path.read_text("utf-8").splitlines():
-                name = line.partition("=")[2] if line.startswith("PRETTY_HOSTNAME") else line
-                if "=" not in name:
-                    yield name.strip().strip('"')

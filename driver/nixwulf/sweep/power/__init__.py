@@ -111,6 +111,7 @@ def _per_watt(
         if joules_told <= 0:
             entries.append({"source": source, "absent": "It reported 0 W."})
             continue
+        a_token = {"joules_per_token": round(joules_told / work, 6)}
         entries.append(
             {
                 "source": source,
@@ -119,11 +120,7 @@ def _per_watt(
                 "joules": round(joules_told, 3),
                 "unit": f"{metric.unit}/W",
                 "value": round(work / joules_told, 6),
-                **(
-                    {"joules_per_token": round(joules_told / work, 6)}
-                    if metric.unit == "tok/s"
-                    else {}
-                ),
+                **(a_token if metric.unit == "tok/s" else {}),
             }
         )
     return entries

@@ -5,7 +5,7 @@ import pytest
 
 from false_alarms import Setting, Sweeps, shares, simulated
 from nixwulf.results.compare import interval as intervals
-from nixwulf.results.compare.comparison import power_of, shown_below
+from nixwulf.results.compare.gate import power_of, shown_below
 
 CASES = 20
 LIMIT = 0.95

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabrics import TCP
-from nixwulf.llm import dllama as weights
-from nixwulf.nodes.counters import listeners
+from nixwulf.llm import random_dllama
+from nixwulf.nodes.listeners import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import dllama
@@ -70,7 +70,7 @@ class DistributedLlama(Engine):
         **devices.PARAMETERS,
     }
     text_parameters = ("backend", "buffer_float_type")
-    random_model = staticmethod(weights.ensure)
+    random_model = staticmethod(random_dllama.ensure)
     programs = ("dllama", "dllama-api")
     # Unknown to it, so that it ends at once: the store path alone identifies the build.
     version_options = ("--version",)
@@ -108,7 +108,7 @@ class DistributedLlama(Engine):
         for key in ("feed_forward", "vocabulary"):
             if getattr(model, key) % nodes:
                 return f"distributed-llama splits evenly, and {key} {getattr(model, key)} does not"
-        return weights.problem(model)
+        return random_dllama.problem(model)
 
     def start(self, run: Run) -> None:
         """Start a worker on each node but the head, and wait until all listen."""
@@ -170,7 +170,7 @@ def model_files(run: Run) -> tuple[str, str]:
             f"The model {run.case.model!r} has no tokenizer; write 'tokenizer: /path/to/file.t' "
             "beside its path in the sweep."
         )
-    return f"{run.model}/{weights.MODEL}", f"{run.model}/{weights.TOKENIZER}"
+    return f"{run.model}/{random_dllama.MODEL}", f"{run.model}/{random_dllama.TOKENIZER}"
 
 
 def worker_argv(run: Run, node: Connection) -> list[str]:
