@@ -153,7 +153,7 @@ def _loaded(name: str, cluster: Cluster, *, hold: bool) -> Sweep:
     return sweep
 
 
-def _require_companions(given: Mapping[str, Any]) -> None:
+def _require_companions(given: Mapping[str, object]) -> None:
     """Raises InputError for options that need another one, or exclude it."""
     if given["resume"] is not None and given["out"] is not None:
         raise InputError("--resume names the folder of the run; leave out --out.")

@@ -199,7 +199,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def require_shallow(document: Any, path: Path | str, *, numbers: bool = True) -> None:
+def require_shallow(document: object, path: Path | str, *, numbers: bool = True) -> None:
     """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold.
 
     numbers: look at them too; of JSON no other can be read.
@@ -325,11 +325,11 @@ def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) 
         raise InputError(f"Cannot write {str(path)!r}: {error.strerror}; {remedy}.") from None
 
 
-def write_json(path: Path, document: Any) -> None:
+def write_json(path: Path, document: object) -> None:
     """Write a JSON document atomically, keys in the order given."""
     write_atomically(path, as_json(document))
 
 
-def as_json(document: Any) -> str:
+def as_json(document: object) -> str:
     """The text of a JSON document, keys in the order given."""
     return json.dumps(document, indent=1, allow_nan=False) + "\n"

@@ -186,7 +186,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     """
     architecture = fields["general.architecture"]
 
-    def value(key: str, default: Any = 0) -> Any:
+    def value(key: str, default: object = 0) -> Any:
         return fields.get(f"{architecture}.{key}", default)
 
     count, hidden = layer_count(value("block_count")), int(value("embedding_length"))

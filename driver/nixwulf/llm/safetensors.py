@@ -241,7 +241,7 @@ def write(model: RandomModel, folder: Path) -> None:
                 file.write(_stored(tensor, model).tobytes())
 
 
-def _write_json(path: Path, document: Any) -> None:
+def _write_json(path: Path, document: object) -> None:
     path.write_text(json.dumps(document, ensure_ascii=False, indent=1), encoding="utf-8")
 
 

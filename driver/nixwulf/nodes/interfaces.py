@@ -360,20 +360,20 @@ def _physical_port(name: str, rdma: Iterable[RdmaPort], first: Mapping[str, str]
     return f"{cards[0]} {port}" if port and cards and cards[0].strip("0:") else ""
 
 
-def _flags(entry: Mapping[str, Any]) -> list[Any]:
+def _flags(entry: Mapping[str, object]) -> list[Any]:
     flags = entry.get("flags")
     return flags if isinstance(flags, list) else []
 
 
-def _kind(entry: Mapping[str, Any]) -> str:
+def _kind(entry: Mapping[str, object]) -> str:
     info = entry.get("linkinfo")
     kind = info.get("info_kind", "") if isinstance(info, dict) else ""
     return kind if isinstance(kind, str) else ""
 
 
 def _medium(
-    entry: Mapping[str, Any],
-    entries: Sequence[Mapping[str, Any]],
+    entry: Mapping[str, object],
+    entries: Sequence[Mapping[str, object]],
     files: Mapping[str, Sequence[str]],
 ) -> Medium:
     kind, link_type = _kind(entry), str(entry.get("link_type"))
@@ -391,7 +391,7 @@ def _medium(
     return "virtual"
 
 
-def _addresses(entry: Mapping[str, Any]) -> Iterable[ipaddress.IPv4Interface]:
+def _addresses(entry: Mapping[str, object]) -> Iterable[ipaddress.IPv4Interface]:
     info = entry.get("addr_info")
     for one in info if isinstance(info, list) else []:
         if isinstance(one, dict) and one.get("family") == "inet":

@@ -179,14 +179,14 @@ def _buses(thunderbolt: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _hosts(bus: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _hosts(bus: Mapping[str, object]) -> list[dict[str, Any]]:
     """What is plugged in and is a host: only those have a domain of their own."""
     items = bus.get("_items")
     listed: Sequence[Any] = items if isinstance(items, list) else []
     return [one for one in listed if isinstance(one, dict) and "domain_uuid_key" in one]
 
 
-def _cable(bus: Mapping[str, Any]) -> Cable | None:
+def _cable(bus: Mapping[str, object]) -> Cable | None:
     hosts = _hosts(bus)
     ours = bus.get("domain_uuid_key")
     if not hosts or not isinstance(ours, str):

@@ -237,7 +237,7 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
     return sealed(_hidden(document, long))
 
 
-def _hidden(value: Any, secrets: re.Pattern[str]) -> Any:
+def _hidden(value: object, secrets: re.Pattern[str]) -> Any:
     """A document without secrets in any of its texts: a log may repeat them."""
     if isinstance(value, str):
         return secrets.sub(HIDDEN, value)

@@ -164,7 +164,7 @@ def evaluation(flake: str, output: str, attributes: Sequence[str], function: str
     return ["nix", "eval", *FEATURES, "--json", f"{flake}#{output}", "--apply", apply]
 
 
-def _is_layout(value: Any) -> bool:
+def _is_layout(value: object) -> bool:
     """Whether it is of the form of layout.nix."""
     lists = [value.get(key) for key in _LAYOUT_KEYS] if isinstance(value, dict) else [value]
     return isinstance(value, dict) and all(
@@ -173,7 +173,7 @@ def _is_layout(value: Any) -> bool:
     )
 
 
-def _is_system(value: Any) -> bool:
+def _is_system(value: object) -> bool:
     return (
         isinstance(value, dict)
         and all(_PATH.fullmatch(str(value.get(key))) for key in ("drv", "out"))

@@ -250,12 +250,12 @@ def _named(device: dict[str, Any], column: str) -> Iterable[tuple[str, str]]:
             yield from _named(child, column)
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     text = str(int(value) if isinstance(value, bool) else value).strip()
     return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else 0
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     return " ".join(value.split()) if isinstance(value, str) else ""
 
 

@@ -93,17 +93,13 @@ def _to_worker(run: Run, source: Connection, worker: Connection) -> list[Metric]
         raise RunFailure(f"{failure.reason}{words} {pinged}", failure.outcome) from None
     sent = iperf3.parse(client.output or client.last_line())
     received = {**sent, **_received_by(server)}
-    flows = {direction: received[direction] for direction in _FLOWS[_direction(run)]}
+    flows = {way: received[way] for way in _FLOWS[run.case.parameters["direction"]]}
     for direction, flow in flows.items():
         _check(run, source, worker, direction, whole(flow.rows, _interval_s(run)))
     return [
         _metric(run, run.link_conditions(source, worker), direction, flow, sent[direction])
         for direction, flow in flows.items()
     ]
-
-
-def _direction(run: Run) -> str:
-    return str(run.case.parameters["direction"])
 
 
 def _received_by(server: OwnedProcess) -> dict[str, Flow]:

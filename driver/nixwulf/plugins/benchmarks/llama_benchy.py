@@ -150,7 +150,7 @@ def arguments(run: Run, url: str, model: str, tokenizer: str) -> list[str]:
     return [*argv, "--format", "json"]
 
 
-def metrics(report: Mapping[str, Any], found: Sequence[Metric], run: Run) -> list[Metric]:
+def metrics(report: Mapping[str, object], found: Sequence[Metric], run: Run) -> list[Metric]:
     """Its metrics, speeds first, with what they hold for and its version beside them."""
     if not {"prompt", "decode"} <= {one.name for one in found}:
         raise RunFailure(f"{_PROGRAM} reports no speed: no answer had two tokens.")

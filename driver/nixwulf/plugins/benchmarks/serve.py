@@ -183,7 +183,7 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
 
 
 def of_replicas(
-    passes: Sequence[Pass], nodes: Sequence[str], state: str, conditions: Mapping[str, Any]
+    passes: Sequence[Pass], nodes: Sequence[str], state: str, conditions: Mapping[str, object]
 ) -> list[Metric]:
     """The tokens of each replica over the time of the whole pass, tok/s: their sum is throughput.
 
@@ -266,7 +266,7 @@ def keep(run: Run, documents: Iterable[Mapping[str, Any]]) -> None:
 
 
 def metrics(
-    passes: Sequence[Pass], state: str, conditions: Mapping[str, Any], *, drafts: bool = False
+    passes: Sequence[Pass], state: str, conditions: Mapping[str, object], *, drafts: bool = False
 ) -> list[Metric]:
     """The metrics of all passes.
 

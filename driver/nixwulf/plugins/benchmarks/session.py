@@ -244,7 +244,7 @@ def metrics(
     passes: Sequence[Conversations],
     script: Script,
     state: str,
-    conditions: Mapping[str, Any],
+    conditions: Mapping[str, object],
     *,
     drafts: bool = False,
 ) -> list[Metric]:
@@ -276,7 +276,7 @@ def metrics(
 
 
 def _of_turn(
-    answers: Sequence[Answer], state: str, holds: Mapping[str, Any], *, drafts: bool
+    answers: Sequence[Answer], state: str, holds: Mapping[str, object], *, drafts: bool
 ) -> list[Metric]:
     """One sample for each session; its share of the cache where prompts were counted."""
 

@@ -104,7 +104,7 @@ class Endpoint:
         """A client of the server, without a limit in time; its requests give paths."""
         return web.client(self.base_url, self.socket, self.headers)
 
-    def post(self, path: str, request: Mapping[str, Any]) -> Any:
+    def post(self, path: str, request: Mapping[str, object]) -> Any:
         """The JSON that the server answers to a request.
 
         Raises:
@@ -246,13 +246,13 @@ def _top(pairs: Any) -> dict[Token, float]:
     return top
 
 
-def _token(value: Any) -> Token:
+def _token(value: object) -> Token:
     if isinstance(value, int | str):
         return value
     raise TypeError(value)
 
 
-def text_token(value: Any) -> str:
+def text_token(value: object) -> str:
     """A token by its text, which no server can make long."""
     return cut(str(value), TOKEN_CHARACTERS)
 
@@ -557,7 +557,7 @@ class Completions:
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
             return None
 
-    def _is_whole(self, part: Mapping[str, Any]) -> bool:
+    def _is_whole(self, part: Mapping[str, object]) -> bool:
         """Whether a token has all of its text, not the last bytes of a character alone."""
         text = str(part["token"])
         if text.isascii():
@@ -573,7 +573,7 @@ def whole(answer: Answer, count: int) -> Answer:
     return answer
 
 
-def tokens_of(answer: Any) -> list[int]:
+def tokens_of(answer: object) -> list[int]:
     """The numbers of tokens that a server answers to /tokenize; raises RunFailure without them."""
     found = answer.get("tokens") if isinstance(answer, dict) else None
     if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
@@ -645,12 +645,12 @@ def _up_to_a_tie(answer: Answer) -> Answer:
     return answer
 
 
-def _number(token: Any) -> Token:
+def _number(token: object) -> Token:
     if isinstance(token, str) and token.startswith(_NUMBER):
         return int(token.removeprefix(_NUMBER))
     return token if isinstance(token, int) else text_token(token)
 
 
-def without_tokens(answer: Any) -> RunFailure:
+def without_tokens(answer: object) -> RunFailure:
     """Why an answer is of no use, with its beginning."""
     return RunFailure(f"The server gave no tokens: {cut(json.dumps(answer), 200)}.")

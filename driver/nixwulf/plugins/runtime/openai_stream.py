@@ -126,7 +126,7 @@ class Answer:
         return {**known, "came": came_ms, "timings": dict(self.timings)}
 
 
-def other_model(asked: str, answer: Mapping[str, Any]) -> str | None:
+def other_model(asked: str, answer: Mapping[str, object]) -> str | None:
     """Why an answer, in JSON, is of another model than was asked for, or None.
 
     One that names no model may be of any, as may any where none was asked for.
@@ -303,7 +303,7 @@ def require_speeds(answers: Sequence[Answer], *, decode: bool, drafts: bool) -> 
                 raise _not_counted("tokens a second", round(speed), f"at most {fastest:g}")
 
 
-def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+def require_counts(counts: Mapping[str, object], limits: Mapping[str, float]) -> None:
     """Raise StreamError for a count that is no whole number, below 0 or above its limit."""
     for key, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool):
@@ -312,7 +312,7 @@ def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> No
             raise _not_counted(key, value, f"at least 0 and at most {limits[key]:g}")
 
 
-def _not_counted(field: str, value: Any, limit: str) -> StreamError:
+def _not_counted(field: str, value: object, limit: str) -> StreamError:
     return StreamError(
         f"The server does not count: {field} is {cut(repr(value), _SHOWN)}, expected {limit}; "
         "correct the server, or measure it by a path that does not change its numbers."
@@ -464,7 +464,7 @@ def _message(text: str) -> str:
         return repr(cut(" ".join(text.split()), _QUOTED) or "nothing")
 
 
-def _words(event: Any) -> str:
+def _words(event: object) -> str:
     error = event.get("error", event) if isinstance(event, dict) else event
     words = error.get("message", error) if isinstance(error, dict) else error
     return repr(cut(str(words), _QUOTED))

@@ -215,7 +215,7 @@ class Names:
         return clean(", ".join(filter(None, [*others, base, *rest])))
 
     @staticmethod
-    def _is_shown(key: Key, value: Any) -> bool:
+    def _is_shown(key: Key, value: object) -> bool:
         return value not in (None, "") and key.name not in {*_NAMED, *_NOT_SHOWN}
 
 

@@ -264,7 +264,7 @@ class Scrubber:
             }
         return value
 
-    def _field(self, key: str, value: Any, rules: Any) -> Any:
+    def _field(self, key: str, value: object, rules: object) -> Any:
         if isinstance(value, str):
             if key in _DIGESTS and _DIGEST.fullmatch(value):
                 return value
@@ -446,5 +446,5 @@ def _parameters(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for text in texts if text for key, value in json.loads(text).items()}
 
 
-def _words(values: Mapping[str, Any]) -> str:
+def _words(values: Mapping[str, object]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())

@@ -85,7 +85,7 @@ def positions(answer: Any, count: int) -> Answer:
     return found[:count]
 
 
-def _tokens(logprobs: Any) -> Answer:
+def _tokens(logprobs: object) -> Answer:
     if not isinstance(logprobs, dict):
         return ()
     if parts := logprobs.get("content"):

@@ -63,7 +63,7 @@ PROGRAMS = (
 )
 
 
-def headers(parameters: Mapping[str, Any]) -> dict[str, str]:
+def headers(parameters: Mapping[str, object]) -> dict[str, str]:
     """Of each request of a case: its key, where the sweep says that there is one.
 
     Raises NixwulfError: this environment lacks it, or it cannot be sent.

@@ -82,7 +82,7 @@ class Exo(Engine):
         "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
     )
 
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+    def unsupported(self, point: Mapping[str, object]) -> str | None:
         """Random weights, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
@@ -178,7 +178,7 @@ def argv(run: Run, node: Connection, joined: Network) -> list[str]:
     return [run.program("exo", node), *role, *joined.arguments, *given]
 
 
-def _on_fabric(run: Run, previewed: Mapping[str, Any], networks: Any) -> ExoRequest:
+def _on_fabric(run: Run, previewed: Mapping[str, object], networks: object) -> ExoRequest:
     """The request for a ring on the case's fabric: left alone, exo takes any that nodes share."""
     nodes = {node.node.name: node for node in run.nodes}
     known = {end.address: name for name, one in nodes.items() for end in one.node.all_ends}

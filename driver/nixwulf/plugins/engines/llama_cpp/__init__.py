@@ -200,7 +200,7 @@ class LlamaCpp(Engine):
         # Only -v shows its 'RDMA activated': seven hundred lines while it loads, none for a token.
         return [*arguments, *(["-v"] if run.case.transport == "rdma" else [])]
 
-    def require_devices(self, run: Run, row: Mapping[str, Any]) -> None:
+    def require_devices(self, run: Run, row: Mapping[str, object]) -> None:
         """Compare a row of llama-bench with the devices it was given; raises RunFailure fallback.
 
         By then the RPC servers' own lists have been read, unless still in a buffer.

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import ModelShape
@@ -314,7 +313,7 @@ def _silent(node: str, text: str) -> str:
 
 
 def bench_problem(
-    asked: Sequence[str], layers: int, node: str, row: Mapping[str, Any]
+    asked: Sequence[str], layers: int, node: str, row: Mapping[str, object]
 ) -> str | None:
     """What a row of llama-bench's JSON has against devices and layers that were asked for."""
     backends = str(row.get("backends", ""))

@@ -109,7 +109,7 @@ def rpc_problem(program: str, help_text: Collection[str]) -> str | None:
     )
 
 
-def common(parameters: Mapping[str, Any]) -> list[str]:
+def common(parameters: Mapping[str, object]) -> list[str]:
     """What llama-bench and llama-server take alike: what differs from a program's default."""
     return [
         word
@@ -119,14 +119,14 @@ def common(parameters: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def of_bench(parameters: Mapping[str, Any], flags: Collection[str]) -> list[str]:
+def of_bench(parameters: Mapping[str, object], flags: Collection[str]) -> list[str]:
     """What llama-bench alone takes; raises RunFailure unsupported for what its build lacks."""
     return _both("llama-bench", parameters, flags, _LOAD_OF_BENCH) + (
         ["--repack", "0"] if "--repack" in flags else []
     )
 
 
-def of_server(parameters: Mapping[str, Any], flags: Collection[str]) -> list[str]:
+def of_server(parameters: Mapping[str, object], flags: Collection[str]) -> list[str]:
     """What llama-server alone takes; raises RunFailure unsupported for what its build lacks."""
     return [
         *_both("llama-server", parameters, flags, _LOAD_OF_SERVER),
@@ -142,7 +142,7 @@ def verbose(flags: Collection[str]) -> list[str]:
 
 
 def of_draft(
-    parameters: Mapping[str, Any], model: str, gpus: Sequence[str], flags: Collection[str]
+    parameters: Mapping[str, object], model: str, gpus: Sequence[str], flags: Collection[str]
 ) -> list[str]:
     """What llama-server takes to draft: a model runs on the head alone.
 
@@ -185,7 +185,7 @@ def _both(
 
 
 def environment(
-    parameters: Mapping[str, Any], transport: str | None, attachment: Attachment | None
+    parameters: Mapping[str, object], transport: str | None, attachment: Attachment | None
 ) -> dict[str, str]:
     """Variables of every program on a node.
 

@@ -140,7 +140,7 @@ class Mlx(Engine):
         """A server, which names its version in each answer, and does not tokenize."""
         with self.endpoint(run) as endpoint:
 
-            def post(path: str, request: Mapping[str, Any]) -> Any:
+            def post(path: str, request: Mapping[str, object]) -> Any:
                 answer = endpoint.post(path, request)
                 found = answer.get("system_fingerprint") if isinstance(answer, dict) else None
                 if version := re.match(r"([\d.]+)-([\d.]+)-", str(found)):

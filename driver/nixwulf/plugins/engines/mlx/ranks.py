@@ -67,7 +67,7 @@ _NO_SEND = (
 _MIXED = "MLX has no backend between nodes of CUDA and others; take nodes of one kind of GPU"
 
 
-def rdma_problem(point: Mapping[str, Any]) -> str | None:
+def rdma_problem(point: Mapping[str, object]) -> str | None:
     """Why a point of a sweep cannot cross its fabric by jaccl, or None.
 
     MLX has it on macOS only (https://ml-explore.github.io/mlx/build/html/usage/distributed.html).
