@@ -6,7 +6,6 @@ Up to 0.65 they are computed by llama.cpp's servers, then by skippy, which has n
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +23,7 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
+from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 # The API, its console, and QUIC over UDP. The first two listen on the loopback only.
 _API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, UDP["mesh-llm"]
@@ -216,19 +215,20 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
 
     Raises RunFailure: an error was printed, the process ended, or a clock ran out.
     """
-    clocks = Clocks(run, process)
-    while True:
-        ended = not process.running
-        for event in events(process.output):
-            if event["event"] == name:
-                return event
-            if event["event"] in _FATAL:
-                words = cut(str(event.get("message")), 300)
-                raise RunFailure(f"mesh-llm on node {process.node!r} says: {words}")
-        if ended:
-            raise failure_of(process, f"mesh-llm on node {process.node!r}")
-        clocks.check()
-        time.sleep(0.05)
+    return next(event for _ in run.ticks(process) if (event := _event(process, name)))
+
+
+def _event(process: OwnedProcess, name: str) -> dict[str, Any] | None:
+    ended = not process.running
+    for event in events(process.output):
+        if event["event"] == name:
+            return event
+        if event["event"] in _FATAL:
+            words = cut(str(event.get("message")), 300)
+            raise RunFailure(f"mesh-llm on node {process.node!r} says: {words}")
+    if ended:
+        raise failure_of(process, f"mesh-llm on node {process.node!r}")
+    return None
 
 
 def events(text: str) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from itertools import combinations
@@ -300,6 +300,14 @@ class Run:
         while process.running:
             time.sleep(_POLL_S)
             clocks.check()
+
+    def ticks(self, process: OwnedProcess | None, pause_s: float = 0.05) -> Iterator[None]:
+        """Again and again, what is waited for; raises RunFailure when a clock runs out."""
+        clocks = Clocks(self, process)
+        while True:
+            yield
+            clocks.check()
+            time.sleep(pause_s)
 
     @property
     def servers(self) -> list[OwnedProcess]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
@@ -207,7 +207,7 @@ class Names:
             for key, value in identity.items()
             if not key.group and key in varying and self._is_shown(key, value)
         ]
-        rest = _deduplicated(
+        rest = dict.fromkeys(
             f"{_asked(key, identity)}{key.name} {value}"
             for key, value in identity.items()
             if key.group and key in varying
@@ -382,10 +382,6 @@ def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[K
     for one in measured:
         by_metric[str(one.get(Key("", "metric")))].append(one)
     return keys.union(*(differing(found) for found in by_metric.values()))
-
-
-def _deduplicated(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
 
 
 def _without_conditions(identity: Identity) -> Identity:
