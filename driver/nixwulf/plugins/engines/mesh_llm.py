@@ -23,7 +23,7 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 # The API, its console, and QUIC over UDP. The first two listen on the loopback only.
 _API_PORT, _CONSOLE_PORT, _PEER_PORT = 9337, 3131, UDP["mesh-llm"]
@@ -215,7 +215,7 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
 
     Raises RunFailure: an error was printed, the process ended, or a clock ran out.
     """
-    return next(event for _ in run.ticks(process) if (event := _event(process, name)))
+    return next(event for _ in Clocks(run, process).ticks() if (event := _event(process, name)))
 
 
 def _event(process: OwnedProcess, name: str) -> dict[str, Any] | None:

@@ -184,8 +184,8 @@ class Endpoint:
         self.run.prove_from_here()
 
     def ticks(self, pause_s: float = 0.05) -> Iterator[None]:
-        """As those of the run, while the server runs; raises RunFailure."""
-        for _ in self.run.ticks(self.server, pause_s):
+        """As those of the clocks, while the server runs; raises RunFailure."""
+        for _ in Clocks(self.run, self.server).ticks(pause_s):
             yield
             self.require_running()
 

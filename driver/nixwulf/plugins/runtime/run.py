@@ -301,14 +301,6 @@ class Run:
             time.sleep(_POLL_S)
             clocks.check()
 
-    def ticks(self, process: OwnedProcess | None, pause_s: float = 0.05) -> Iterator[None]:
-        """Again and again, what is waited for; raises RunFailure when a clock runs out."""
-        clocks = Clocks(self, process)
-        while True:
-            yield
-            clocks.check()
-            time.sleep(pause_s)
-
     @property
     def servers(self) -> list[OwnedProcess]:
         """The processes that are there for others until the run ends."""
@@ -395,6 +387,13 @@ class Clocks:
     def on_event(self) -> None:
         """Something came from the process beside its output, such as over a socket."""
         self._event_at = time.monotonic()
+
+    def ticks(self, pause_s: float = 0.05) -> Iterator[None]:
+        """Again and again, with a pause, for what is waited for; raises RunFailure as `check`."""
+        while True:
+            yield
+            self.check()
+            time.sleep(pause_s)
 
     def check(self) -> None:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""

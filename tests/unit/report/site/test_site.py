@@ -296,7 +296,7 @@ def test_markup_and_paths_in_names_are_text_and_stay_in_the_folder(tmp_path):
     "url", ["javascript:alert(1)", "data:text/html,x", "//evil.example", "JAVASCRIPT:x"]
 )
 def test_a_source_that_is_no_web_address_is_no_link(tmp_path, url, monkeypatch):
-    monkeypatch.setattr("nixwulf.results.store.validate", lambda document, source: None)
+    monkeypatch.setattr("nixwulf.results.record.validate", lambda document, source: None)
     site = site_of(tmp_path, [foreign("one", [value("decode", 1.0)], url=url)])
     assert not any(url in link for page in pages_of(site) for link in page.links)
 

@@ -11,7 +11,7 @@ from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime import nccl
-from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 PORT = TCP["ray"]
 _POLL_S = 1.0
@@ -118,7 +118,7 @@ def _wait_for_nodes(run: Run, head: OwnedProcess, count: int) -> None:
     )
     script = f'{variables}exec "$@" </dev/null\n'
     status = [run.program("ray"), "status", f"--address={_address(run)}"]
-    for _ in run.ticks(head, _POLL_S):
+    for _ in Clocks(run, head).ticks(_POLL_S):
         answer = run.head.run(["sh", "-s", "--", *status], stdin=script)
         if len(_NODE.findall(answer.stdout)) >= count:
             return
