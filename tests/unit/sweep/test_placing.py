@@ -11,6 +11,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import Model, gguf
 from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.sweep import session
@@ -110,7 +111,7 @@ def test_the_time_of_making_weights_is_not_the_run_s(run, monkeypatch):
         time.sleep(SLOW_S)
         return made(random)
 
-    monkeypatch.setattr(gguf, "ensure", slow)
+    monkeypatch.setattr(LlamaCpp, "random_model", staticmethod(slow))
     before = run.deadline
     bring(run, model)
     assert run.deadline - before >= SLOW_S

@@ -6,6 +6,7 @@ Up to 0.65 they are computed by llama.cpp's servers, then by skippy, which has n
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -215,20 +216,19 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
 
     Raises RunFailure: an error was printed, the process ended, or a clock ran out.
     """
-    return next(event for _ in Clocks(run, process).ticks() if (event := _event(process, name)))
-
-
-def _event(process: OwnedProcess, name: str) -> dict[str, Any] | None:
-    ended = not process.running
-    for event in events(process.output):
-        if event["event"] == name:
-            return event
-        if event["event"] in _FATAL:
-            words = cut(str(event.get("message")), 300)
-            raise RunFailure(f"mesh-llm on node {process.node!r} says: {words}")
-    if ended:
-        raise failure_of(process, f"mesh-llm on node {process.node!r}")
-    return None
+    clocks = Clocks(run, process)
+    while True:
+        ended = not process.running
+        for event in events(process.output):
+            if event["event"] == name:
+                return event
+            if event["event"] in _FATAL:
+                words = cut(str(event.get("message")), 300)
+                raise RunFailure(f"mesh-llm on node {process.node!r} says: {words}")
+        if ended:
+            raise failure_of(process, f"mesh-llm on node {process.node!r}")
+        clocks.check()
+        time.sleep(0.05)
 
 
 def events(text: str) -> list[dict[str, Any]]:

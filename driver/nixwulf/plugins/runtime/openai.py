@@ -13,7 +13,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -172,7 +172,8 @@ class Endpoint:
 
         hopeless: the status of a server that answers and will never be healthy.
         """
-        for _ in self.ticks():
+        clocks = Clocks(self.run, self.server)
+        while True:
             seconds = min(_HEALTH_S, max(_LEAST_S, self.run.deadline - time.monotonic()))
             with contextlib.suppress(web.NoAnswer):
                 answer = web.fetch(self.async_client(), "GET", path, seconds, 0, head=True)
@@ -181,13 +182,10 @@ class Endpoint:
                 if answer.status == hopeless:
                     words = self.server.last_line() if self.server else "it answers so"
                     raise RunFailure(f"{self._program!r} does not work: {words}")
-        self.run.prove_from_here()
-
-    def ticks(self, pause_s: float = 0.05) -> Iterator[None]:
-        """As those of the clocks, while the server runs; raises RunFailure."""
-        for _ in Clocks(self.run, self.server).ticks(pause_s):
-            yield
             self.require_running()
+            clocks.check()
+            time.sleep(0.05)
+        self.run.prove_from_here()
 
     def require_running(self) -> None:
         """Raise RunFailure when the server, or what serves it on the other nodes, has ended."""

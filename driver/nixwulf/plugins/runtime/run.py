@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from itertools import combinations
@@ -387,13 +387,6 @@ class Clocks:
     def on_event(self) -> None:
         """Something came from the process beside its output, such as over a socket."""
         self._event_at = time.monotonic()
-
-    def ticks(self, pause_s: float = 0.05) -> Iterator[None]:
-        """Again and again, with a pause, for what is waited for; raises RunFailure as `check`."""
-        while True:
-            yield
-            self.check()
-            time.sleep(pause_s)
 
     def check(self) -> None:
         """Stop the process and raise RunFailure, timeout or hang, when a clock has run out."""

@@ -22,7 +22,7 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 
 _API_PORT = TCP["exo-api"]
 # Nodes exchange their memory a while after they have met; before, nothing can be placed. And
@@ -103,10 +103,14 @@ class Exo(Engine):
             )
             started.no_progress = _COMPLAINT
         with _api(run) as endpoint:
-            for _ in endpoint.ticks(_POLL_S):
+            clocks = Clocks(run, endpoint.server)
+            found: Any = []
+            while len(found) < run.case.nodes:
+                endpoint.require_running()
+                clocks.check()
+                time.sleep(_POLL_S)
                 try:
-                    if len(_ask(endpoint, api.NODES)) >= run.case.nodes:
-                        break
+                    found = _ask(endpoint, api.NODES)
                 except RunFailure as failure:  # else it does not answer yet
                     if failure.outcome == "unsupported":
                         raise
@@ -223,10 +227,9 @@ def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
 
     Downloads are asked for where a part does not get on: exo lists every model that it knows.
     """
+    clocks = Clocks(endpoint.run, endpoint.server)
     asked = time.monotonic()
-    for _ in endpoint.ticks(_POLL_S):
-        if api.is_ready(instance, _ask(endpoint, api.RUNNERS)):
-            break
+    while not api.is_ready(instance, _ask(endpoint, api.RUNNERS)):
         if time.monotonic() > asked:
             lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
             if lacking is not None:
@@ -235,6 +238,9 @@ def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
         # After five tries exo takes an instance off that cannot be loaded.
         if instance.id not in _ask(endpoint, api.INSTANCES):
             raise RunFailure(f"exo gave up loading {instance.model!r}; read the logs.")
+        endpoint.require_running()
+        clocks.check()
+        time.sleep(_POLL_S)
 
 
 def _remove(endpoint: Endpoint, instance: Instance) -> None:
@@ -262,4 +268,5 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
             return answer.json
         words = answer.text
     words = cut(" ".join(words.split()), 300)
-    raise RunFailure(f"exo did not answer {request.method} {request.path}: {words}.")
+    reason = f"exo did not answer {request.method} {request.path}: {words}."
+    raise RunFailure(reason)

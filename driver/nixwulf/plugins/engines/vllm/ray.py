@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
+import time
 from collections.abc import Mapping
 
 from nixwulf.inventory.fabrics import TCP
@@ -112,16 +113,19 @@ def _require_one_environment(run: Run) -> None:
 
 def _wait_for_nodes(run: Run, head: OwnedProcess, count: int) -> None:
     """Until Ray knows so many nodes; raises RunFailure when a daemon ends or a clock runs out."""
+    clocks = Clocks(run, head)
     # Over standard input: all users of both machines can read a command line.
     variables = "".join(
         f"export {key}={shlex.quote(value)}\n" for key, value in environment(run).items()
     )
     script = f'{variables}exec "$@" </dev/null\n'
     status = [run.program("ray"), "status", f"--address={_address(run)}"]
-    for _ in Clocks(run, head).ticks(_POLL_S):
+    while True:
         answer = run.head.run(["sh", "-s", "--", *status], stdin=script)
         if len(_NODE.findall(answer.stdout)) >= count:
             return
         for daemon in run.owned:
             if daemon.background and not daemon.running:
                 raise failure_of(daemon, f"Ray on {daemon.node!r}")
+        clocks.check()
+        time.sleep(_POLL_S)
