@@ -10,7 +10,7 @@ import pytest
 from lab_under_test import recorded
 
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.llm import place, random_safetensors
+from nixwulf.llm import place, safetensors
 from nixwulf.plugins.engines import find
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan, parse_sweep
@@ -169,7 +169,7 @@ def test_ray_on_cpus_is_unsupported_before_anything_starts(run, cluster):
 def test_a_model_that_vllm_does_not_know_is_failed_in_its_words(run, nodes, cluster):
     node = nodes.nodes["n1"]
     plan = plan_for(cluster, SERVE)
-    placed = place(plan.sweep.models["tiny"], [node], random_safetensors.ensure)
+    placed = place(plan.sweep.models["tiny"], [node], safetensors.ensure)
     node.script('rm -rf /tmp/odd && cp -r "$1" /tmp/odd', placed.path)
     node.script("sed -i 's/LlamaForCausalLM/NobodysForCausalLM/' /tmp/odd/config.json")
     record = run(plan_for(cluster, SERVE, models={"odd": {"path": "/tmp/odd"}}))
