@@ -2,6 +2,8 @@
 
 import pytest
 
+from tool_outputs import fixture
+
 VLLM = "vllm serve org/model -tp 2 --max-model-len 8192"
 LLAMA = "llama-server -m /m/a.gguf -ub 1024 --rpc 10.0.0.2:50052"
 
@@ -200,3 +202,21 @@ def test_a_program_that_is_no_engine_is_named(refused, program):
 )
 def test_what_only_a_shell_can_read_is_one_sentence(refused, text):
     assert "; a recipe is never given to a shell: write the command alone." in refused(text)
+
+
+def test_a_compose_file_whose_shell_starts_ray_and_vllm_is_one_case_of_vllm(imported):
+    block, named = case(imported, fixture("posted/compose-becomes-a-flag.yaml"), "compose.yaml")
+    assert (block["engine"], block["nodes"], block["parallelism"]) == (["vllm"], [2], ["tensor"])
+    found = block["parameters"]
+    assert (found["executor"], found["gpu_memory_percent"]) == (["ray"], [75])
+    assert found["max_model_len"] == [196608]
+    assert "--services" not in found["arguments"][0]
+    assert {one.split(":")[0] for one in named} >= {"image", "network_mode", "NCCL_IB_DISABLE"}
+
+
+def test_a_launcher_with_a_file_of_hosts_is_of_mlx_by_rdma(imported):
+    block, named = case(imported, fixture("posted/launchers-not-recipes.txt"))
+    assert (block["engine"], block["transport"]) == (["mlx"], ["rdma"])
+    assert block["parallelism"] == ["tensor"]
+    assert block["parameters"]["environment"] == [{"MLX_METAL_FAST_SYNCH": "1"}]
+    assert any("2 nodes are a guess" in one for one in named)
