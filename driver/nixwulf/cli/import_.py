@@ -250,7 +250,8 @@ def _content(record: Record) -> Record:
 
 
 def _words(record: Record) -> str:
-    """'llama-bench, tiny, 2 nodes: 4 metrics'."""
+    """'llama-bench, tiny, 2 nodes: 4 metrics', or 'failed'."""
     case = record["case"]
     parts = [case["benchmark"], case.get("model", ""), plural(case["nodes"], "node")]
-    return f"{', '.join(filter(None, parts))}: {plural(len(record['metrics']), 'metric')}"
+    ended = plural(len(record["metrics"]), "metric") if record["metrics"] else record["outcome"]
+    return f"{', '.join(filter(None, parts))}: {ended}"

@@ -40,6 +40,10 @@ class ParseError(NixwulfError):
     """An output that is not what its tool prints when all went well."""
 
 
+class ToolFailed(ParseError):
+    """An output in which the tool itself says why it has no result: a run that failed."""
+
+
 @dataclass(frozen=True)
 class Nodes:
     """The number of nodes by an output; why is the end of a sentence: 'its 2 servers'.
@@ -74,6 +78,7 @@ class Found:
     machines: it measures the machines, so that there is no engine, model or parallelism.
     engine and model: blocks as in a record. note: what no other key of a record holds. peer: whom
     it was measured with, by an address that gets into no record. line: in which it begins.
+    failure: why the run failed, which then has no metrics.
     """
 
     benchmark: str
@@ -90,6 +95,7 @@ class Found:
     warnings: tuple[str, ...] = ()
     peer: str = ""
     line: int = 1
+    failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,8 @@ class Tool:
     heads and results: the lines with which a run begins and those with its numbers, by which
     outputs.runs splits a text (and says what groups in them mean); None: runs are JSON objects.
     ignored: what the tool repeats of others. reads_all: read takes several runs, and gives each
-    case its line. what: what is read, where no module of its own says so.
+    case its line. what: what is read, where no module of its own says so. failed: the case of a
+    run that ended with ToolFailed; None: it is none.
     """
 
     name: str
@@ -110,6 +117,7 @@ class Tool:
     ignored: re.Pattern[str] | None = None
     reads_all: bool = False
     what: str = ""
+    failed: Found | None = None
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import ANY, ONE, PAIR, Found, ParseError, Tool, as_printed, model_of
-from nixwulf.outputs.forms import NUMBER, cells, last_words, mean_and_deviation
+from nixwulf.outputs.forms import NUMBER, cells, mean_and_deviation, without_result
 
 _FOLDER = DATA / "outputs"
 _NODES = {"": ANY, "one": ONE, "pair": PAIR}
@@ -85,9 +85,14 @@ class _Description:
         self.tables: Sequence[Mapping[str, Any]] = known.get("tables", ())
 
     def recognises(self, text: str) -> bool:
-        """One of its marks, in a line that has a result or is the head of its results."""
+        """One of its marks, in a line that has a result or is the head of its results.
+
+        So do the words with which it says that it failed.
+        """
         if any(mark in text for mark in self.document.get("unless", ())):
             return False
+        if any(words in text for words in self.document.get("fails", ())):
+            return True
         marks = [mark for mark in self.document["marks"] if mark in text]
         lines = text.splitlines() if marks else []
         lines = [line for line in lines if any(mark in line for mark in marks)]
@@ -120,10 +125,7 @@ class _Description:
             for number, run in enumerate(kept, 1)
         ]
         if not found:
-            raise ParseError(
-                f"{self.name}: no result in {len(text.splitlines())} lines, expected one such as "
-                f"{self.document['example']!r}{last_words(text)}"
-            )
+            raise without_result(self.name, f"one such as {self.document['example']!r}", text)
         return found
 
     def _line(self, number: int, line: str, runs: list[_Run]) -> None:
@@ -226,18 +228,27 @@ class _Description:
                     problem = error.format_message()
                     raise ParseError(f"{self.name}, line {line}: {problem}") from None
 
+    def failed(self) -> Found:
+        """A case that has no result."""
+        known = self.document
+        return Found(
+            known.get("benchmark", self.name),
+            (),
+            machines=known.get("machines", False),
+            nodes=_NODES[known.get("nodes", "")],
+            engine={"name": known["engine"]} if "engine" in known else {},
+        )
+
     def _found(self, run: _Run, parameters: Mapping[str, Any], text: str) -> Found:
         known, subject = self.document, run.subject
         version = subject.get("version", "")
         note = subject.get("note") or (f"{self.name} {version}" if version else "")
-        ends = known.get("ends", "")
-        return Found(
-            known.get("benchmark", self.name),
-            run.finished(),
-            machines=known.get("machines", False),
-            nodes=_NODES[known.get("nodes", "")],
+        ends, case = known.get("ends", ""), self.failed()
+        return replace(
+            case,
+            metrics=run.finished(),
             parameters=parameters,
-            engine={"name": known["engine"], "version": version} if "engine" in known else {},
+            engine={**case.engine, "version": version} if case.engine else {},
             model=model_of(subject.get("model", "")),
             transport=subject.get("transport"),
             fabric=subject.get("fabric"),
@@ -278,8 +289,8 @@ def _times(number: float, factor: float) -> float:
 
 def _tool(path: Path) -> Tool:
     known = _Description(path)
-    what = known.document["what"]
-    return Tool(known.name, known.recognises, known.read, reads_all=True, what=what)
+    what, failed = known.document["what"], known.failed()
+    return Tool(known.name, known.recognises, known.read, reads_all=True, what=what, failed=failed)
 
 
 TOOL = tuple(_tool(path) for path in sorted(_FOLDER.glob("*.toml")))

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from nixwulf.outputs import ParseError
+from nixwulf.outputs import ParseError, ToolFailed
 
 # Of speeds, times and sizes: none is negative, none so large that a float has no room for it.
 NUMBER = r"\+?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][-+]?[0-9]{1,2})?"
 _MEAN = re.compile(rf"({NUMBER})(?:\s*±\s*({NUMBER}))?")
 _TELLING = re.compile(
-    r"\b(error|failed|failure|crashed|abort(ed)?|terminate called|what\(\)|unable|fatal|killed)\b",
+    r"\b(error|failed|failure|crashed|abort(ed)?|terminate called|what\(\)|unable|fatal|killed)\b"
+    r"|\wError: ",
     re.IGNORECASE,
 )
 _LENGTH = 160
@@ -53,9 +54,13 @@ def mean_and_deviation(cell: str) -> tuple[float, float | None] | None:
     return (float(found[1]), float(found[2]) if found[2] else None) if found else None
 
 
-def last_words(text: str) -> str:
-    """'; line 22 says "...".' of the first line that reports a failure, else a full stop."""
-    return failure(text.splitlines(), 1)[1]
+def without_result(tool: str, expected: str, text: str) -> ParseError:
+    """The error for an output without a result: ToolFailed where a line of it reports why."""
+    lines = text.splitlines()
+    number, words = failure(lines, 1)
+    if number:
+        return ToolFailed(f"{tool} failed{words}")
+    return ParseError(f"{tool}: no result in {len(lines)} lines, expected {expected}.")
 
 
 def failure(lines: Iterable[str], first: int) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import Found, Nodes, ParseError, Tool
+from nixwulf.outputs import Found, Nodes, ParseError, Tool, ToolFailed
 
 _NUMBER = r"[\d.]+(?:[eE][+-]?\d+)?"
 _ROW = re.compile(
@@ -55,7 +55,7 @@ def parse(text: str) -> list[Solution]:
         line = raw.strip()
         failed = _ERROR.match(line)
         if failed and line.startswith(">>>"):
-            raise ParseError(f"HPL refused its input in line {number}: {line.strip('<> ')}.")
+            raise ToolFailed(f"HPL refused its input in line {number}: {line.strip('<> ')}.")
         if match := _ROW.match(line):
             if row:
                 break
@@ -64,7 +64,7 @@ def parse(text: str) -> list[Solution]:
             if row is None:
                 raise ParseError(f"HPL has a residual in line {number} and no result before it.")
             if match["verdict"] == "FAILED":
-                raise ParseError(
+                raise ToolFailed(
                     f"HPL's residual check FAILED in line {number} with {match['value']}: the "
                     "result is wrong."
                 )
@@ -104,6 +104,7 @@ TOOL = Tool(
         r"^[ \t]*(?:W[RC]\w+ +\d|\|\|Ax-b\|\|.*(?:PASSED|FAILED)|(End of Tests)|HPL ERROR|>>>)",
         re.MULTILINE,
     ),
+    failed=Found("hpl", (), machines=True),
 )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 from nixwulf.outputs.forms import json_object
 
 _ROW = re.compile(
@@ -76,7 +76,7 @@ def parse(text: str) -> dict[str, Flow]:
     """
     flows, error = _flows(text)
     if error:
-        raise ParseError(f"iperf3 failed: {error.rstrip('.')}.")
+        raise ToolFailed(f"iperf3 failed: {error.rstrip('.')}.")
     if not flows or not all(flow.received_gbps or flow.sent_gbps for flow in flows.values()):
         last = len(text.splitlines())
         raise ParseError(f"iperf3 printed no summary by line {last}, expected sender or receiver.")
@@ -92,8 +92,10 @@ def parse_unfinished(text: str) -> dict[str, Flow]:
 
 
 def recognises(text: str) -> bool:
-    """An interval of its text, or the keys that no other tool's JSON has together."""
+    """An interval of its text, its own error, or keys that no other tool's JSON has together."""
     if '"bits_per_second"' in text and '"sum_sent"' in text:
+        return True
+    if re.search(_NEVER_BEGAN, text, re.MULTILINE) or re.search(r'"version":\s*"iperf', text):
         return True
     return any(_ROW.match(line.strip()) for line in text.splitlines())
 
@@ -139,6 +141,7 @@ TOOL = Tool(
         rf"|^[ \t]*\[ *(?:\d+|SUM)\]\S* +\d|{_NEVER_BEGAN}",
         re.MULTILINE,
     ),
+    failed=Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp"),
 )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import Found, Nodes, ParseError, Tool, exactly
-from nixwulf.outputs.forms import NUMBER, cells, failure, last_words, mean_and_deviation
+from nixwulf.outputs.forms import NUMBER, cells, failure, mean_and_deviation, without_result
 
 ENGINE = "llama.cpp"
 _DECODER = json.JSONDecoder()
@@ -101,10 +101,7 @@ def parse(text: str) -> tuple[LlamaBenchRow, ...]:
     """The results in the order in which they were printed; at least one."""
     rows = (*_json_rows(text), *_csv_rows(text), *_sql_rows(text), *_table_rows(text))
     if not rows:
-        raise ParseError(
-            f"llama-bench: no result row in {len(text.splitlines())} lines, expected a table, "
-            f"JSON, CSV or SQL of results{last_words(text)}"
-        )
+        raise without_result("llama-bench", "rows of a table, JSON, CSV or SQL", text)
     return rows
 
 
@@ -159,7 +156,8 @@ def _concerns(last: int, rows: Sequence[LlamaBenchRow]) -> bool:
     return not last or any(row.line == last for row in rows)
 
 
-TOOL = Tool("llama-bench", recognises, read, reads_all=True)
+_FAILED = Found("llama-bench", (), engine={"name": ENGINE})
+TOOL = Tool("llama-bench", recognises, read, reads_all=True, failed=_FAILED)
 
 
 def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
 from nixwulf.outputs import Found, ParseError, Tool, model_of
-from nixwulf.outputs.forms import cells, json_object, last_words, mean_and_deviation
+from nixwulf.outputs.forms import cells, json_object, mean_and_deviation, without_result
 
 _TEST = re.compile(
     r"(?P<context>ctx_)?(?P<kind>pp|tg)(?P<tokens>[0-9]{1,9})?(?: @ d(?P<depth>[0-9]{1,9}))?"
@@ -77,10 +77,7 @@ def read(text: str) -> list[Found]:
             row = dict(zip(head, found, strict=True))
             models.setdefault(row["model"], []).extend(_metrics(row, number))
     if not models:
-        raise ParseError(
-            f"llama-benchy: no result row in {len(text.splitlines())} lines, expected a table with "
-            f"the columns model, test, t/s and ttfr (ms){last_words(text)}"
-        )
+        raise without_result("llama-benchy", "a table with model, test, t/s and ttfr (ms)", text)
     version = _VERSION.search(text)
     note = f"llama-benchy {version[1]}" if version else ""
     return [
@@ -95,6 +92,7 @@ TOOL = Tool(
     read,
     heads=re.compile(r"^[ \t]*\| *model *\| *test *\|", re.MULTILINE),
     results=re.compile(r"^[ \t]*\|[^|\n]+\| *(?:ctx_)?(?:pp|tg)", re.MULTILINE),
+    failed=Found("llama-benchy", ()),
 )
 
 

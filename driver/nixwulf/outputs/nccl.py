@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, Found, ParseError, Tool, as_printed, exactly
+from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, as_printed, exactly
 
 _AVERAGE = re.compile(r"^\s*# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _OUT_OF_BOUNDS = re.compile(r"^\s*# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")
@@ -63,7 +63,7 @@ def parse(text: str) -> NcclTable:
         if match := _AVERAGE.match(line):
             average = float(match["value"])
         elif (bounds := _OUT_OF_BOUNDS.match(line)) and bounds["verdict"] != "OK":
-            raise ParseError(
+            raise ToolFailed(
                 f"nccl-tests found {bounds['count']} values out of bounds in line {number}."
             )
         elif len(words) == _COLUMNS and words[0].isdecimal() and words[1].isdecimal():
@@ -74,7 +74,7 @@ def parse(text: str) -> NcclTable:
                 f"{_COLUMNS} columns; NCCL_DEBUG_FILE keeps NCCL's log out of the table."
             )
         elif _ERROR.search(line):
-            raise ParseError(f"nccl-tests failed in line {number}: {line.strip()[:200]}.")
+            raise ToolFailed(f"nccl-tests failed in line {number}: {line.strip()[:200]}.")
     if not rows:
         raise ParseError(
             f"nccl-tests printed no size by line {len(text.splitlines())}, expected {_COLUMNS} "
@@ -83,7 +83,7 @@ def parse(text: str) -> NcclTable:
     if average is None:
         raise ParseError("nccl-tests printed no '# Avg bus bandwidth' after its last size.")
     if average == 0:
-        raise ParseError(
+        raise ToolFailed(
             "nccl-tests moved nothing between ranks (bus bandwidth 0): each rank ran alone, so it "
             "was built without MPI."
         )
@@ -194,6 +194,7 @@ TOOL = Tool(
         rf"|^.*{_ERROR.pattern}",
         re.MULTILINE,
     ),
+    failed=Found("collectives", (), machines=True),
 )
 
 
@@ -206,7 +207,7 @@ def _transport(text: str, hosts: int) -> str | None:
 def _row(words: Sequence[str], number: int) -> NcclRow:
     for wrong in (words[8], words[12]):
         if wrong != "0":
-            raise ParseError(
+            raise ToolFailed(
                 f"nccl-tests has {wrong} wrong values of {words[0]} bytes in line {number}, "
                 "expected 0."
             )

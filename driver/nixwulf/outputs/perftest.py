@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _HEADING = re.compile(
     r"#bytes|#iterations|"
@@ -18,6 +18,7 @@ _HEADING = re.compile(
 _NUMBER = re.compile(r"^\d+(?:\.\d+)?$")
 # What perftest prints when it gives up; it has no prefix for errors.
 _ERROR = re.compile(r"Unable to|Couldn't|Could not|[Ff]ailed|Did not detect|[Ee]rror|not supported")
+_NO_DEVICE = ("Did not detect devices", "Unable to find the Infiniband/RoCE device")
 # perftest's MB is 2**20 bytes (https://github.com/linux-rdma/perftest, README: "MiB/sec").
 _GBPS = {"Gb/sec": 1.0, "MB/sec": 2**20 * 8 / 1e9, "MiB/sec": 2**20 * 8 / 1e9}
 _CSV = "timestamp_utc,"
@@ -78,14 +79,14 @@ def parse(text: str) -> list[LatencyRow | BandwidthRow]:
     if not rows:
         words_of = next((line.strip() for line in reversed(lines) if _ERROR.search(line)), None)
         if words_of:
-            raise ParseError(f"perftest gave no result: {words_of.rstrip('.')}.")
+            raise ToolFailed(f"perftest gave no result: {words_of.rstrip('.')}.")
         raise ParseError(f"perftest gave no row by line {len(lines)}, expected one below '#bytes'.")
     return rows
 
 
 def recognises(text: str) -> bool:
-    """The head of its table, its own name for its test, or the runner's table."""
-    if text.startswith(_CSV):
+    """The head of its table, its words for a missing device, or the runner's table."""
+    if text.startswith(_CSV) or any(words in text for words in _NO_DEVICE):
         return True
     return any("#bytes" in line and "[" in line for line in text.splitlines())
 
@@ -136,6 +137,7 @@ TOOL = Tool(
     results=re.compile(
         r"^[ \t]*\d+(?:[ \t]+\d+(?:\.\d+)?){4,}[ \t]*$|^[^,\n]+,.*,ok,", re.MULTILINE
     ),
+    failed=Found("perftest", (), machines=True, nodes=PAIR, transport="rdma"),
 )
 
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
 _SIZE = re.compile(r"^[ \t]*(\d{1,6}) bytes from ", re.MULTILINE)
 _FROM = re.compile(r"^[ \t]*\d{1,6} bytes from (\S+?):? ", re.MULTILINE)
 _PEER = re.compile(r"^[ \t]*--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
+
+_NOBODY = re.compile(r", 0 (?:packets )?received")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def read(text: str) -> list[Found]:
     """One case: round trips of the kernels."""
     replies = parse(text)
     if not replies.samples:
-        raise ParseError(f"ping printed no reply: {replies.lost} packets are lost.")
+        error = ToolFailed if _NOBODY.search(text) else ParseError
+        raise error(f"ping printed no reply: {replies.lost} packets are lost.")
     machines = set(_FROM.findall(text))
     if len(machines) > 1:
         raise ParseError(
@@ -73,6 +76,7 @@ TOOL = Tool(
     results=re.compile(
         r"^[ \t]*\d{1,6} bytes from |^[ \t]*\d{1,15} packets (transmitted)", re.MULTILINE
     ),
+    failed=Found("latency", (), machines=True, nodes=PAIR, parameters={"method": "ping"}),
 )
 
 

@@ -32,4 +32,5 @@ def read(text: str) -> list[Found]:
     return [served(text, found, "sglang-bench", _TOOL, (ENGINE, vllm.ENGINE))]
 
 
-TOOL = Tool("sglang-bench", recognises, read, heads=HEADS, results=RESULTS)
+_FAILED = Found("sglang-bench", ())
+TOOL = Tool("sglang-bench", recognises, read, heads=HEADS, results=RESULTS, failed=_FAILED)

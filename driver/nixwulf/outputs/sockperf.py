@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _HEADER = "packet, txTime(sec), rxTime(sec), rtt(usec)"
 _ROW = re.compile(r"^\d+, (?P<sent>\d+\.\d+), \d+\.\d+, (?P<rtt>\d+\.\d+)$")
@@ -35,7 +35,7 @@ def parse(text: str) -> Exchanges:
     """
     failed = _ERROR.search(text)
     if failed:
-        raise ParseError(f"sockperf failed: {failed['words'].rstrip('.')}.")
+        raise ToolFailed(f"sockperf failed: {failed['words'].rstrip('.')}.")
     lines = text.splitlines()
     try:
         begin = lines.index(_HEADER) + 1
@@ -103,6 +103,7 @@ TOOL = Tool(
         r"^sockperf: (Summary): (?:Latency|Round trip) is|^packet, (txTime)|^sockperf: ERROR",
         re.MULTILINE,
     ),
+    failed=Found("latency", (), machines=True, nodes=PAIR),
 )
 
 

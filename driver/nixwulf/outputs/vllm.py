@@ -11,7 +11,7 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, as_printed, model_of
+from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, ToolFailed, as_printed, model_of
 from nixwulf.outputs.forms import NUMBER, json_object
 
 ENGINE = "vllm"
@@ -121,7 +121,8 @@ RESULTS = re.compile(
     r"|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\))):",
     re.MULTILINE,
 )
-TOOL = Tool("vllm-bench", recognises, read, heads=HEADS, results=RESULTS)
+_FAILED = Found("vllm-bench", ())
+TOOL = Tool("vllm-bench", recognises, read, heads=HEADS, results=RESULTS, failed=_FAILED)
 
 
 def served(
@@ -136,7 +137,7 @@ def served(
     text: the output that it was found in. engines: those that it has backends for by their names.
     """
     if not found.completed and _PRINTED["completed"] not in found.missing:
-        raise ParseError(f"{tool} completed no request, and {found.failed} failed.")
+        raise ToolFailed(f"{tool} completed no request, and {found.failed} failed.")
     failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)
     own = next((name for name in engines if name in found.backend.split("-")), None)
     without = ", ".join(map(repr, found.missing)) or "its closing line"
