@@ -33,20 +33,26 @@ _LONGEST_LINE = 4096
 class _Run:
     """What the lines of one run gave so far, the first of which is line.
 
-    shared and observed: of all its metrics; section: of those that come after it. names: columns
-    of its table; called: of its metrics.
+    shared and observed: of all its metrics; section: of those that come after it; lasting: of the
+    runs after it too, unless they say otherwise. names: columns of its table; called: of its
+    metrics.
     """
 
     line: int = 0
     subject: dict[str, str] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
     section: dict[str, Any] = field(default_factory=dict)
+    lasting: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
     table: Mapping[str, Any] = field(default_factory=dict)
     above: dict[str, str] = field(default_factory=dict)
+
+    def next(self, line: int) -> _Run:
+        """The run after it."""
+        return _Run(line, dict(self.subject), dict(self.lasting), lasting=self.lasting)
 
     def differing(self, subject: Mapping[str, str], shared: Mapping[str, Any]) -> set[str]:
         """The keys that another line of the run has another value for."""
@@ -76,6 +82,7 @@ class _Description:
         self.name: str = known["name"]
         self.metrics: Mapping[str, Any] = known["metrics"]
         self.sections = set(known.get("sections", ()))
+        self.lasting = set(known.get("lasting", ()))
         self.conditions = self.sections | set(known.get("conditions", ()))
         shared, own = known.get("lines", ()), known.get("rows", ())
         self.lines = [(_pattern(one), False) for one in shared]
@@ -133,7 +140,7 @@ class _Description:
         names, table = self._head(line)
         begins = bool(self.begins.search(line))
         if runs[-1].metrics and (begins or (names and runs[-1].table)):
-            runs.append(_Run(number, dict(runs[-1].subject)))
+            runs.append(runs[-1].next(number))
         run = runs[-1]
         run.line = run.line or (number if begins else 0)
         if names:
@@ -165,9 +172,13 @@ class _Description:
         shared = {} if own else {k: v for k, v in conditions.items() if k not in self.sections}
         differing = runs[-1].differing(subject, shared)
         if there and (differing or (not own and there & {self._name(name) for name in given})):
-            runs.append(_Run(line, dict(runs[-1].subject)))
+            runs.append(runs[-1].next(line))
         run = runs[-1]
-        run.line = run.line or line
+        lasting = {key: one for key, one in shared.items() if key in self.lasting}
+        if lasting and not run.line:
+            run.lasting |= lasting
+        else:
+            run.line = run.line or line
         run.subject |= subject
         beside = {
             key: _value(text)
@@ -176,7 +187,7 @@ class _Description:
         }
         run.section |= {key: one for key, one in conditions.items() if key in self.sections}
         run.shared |= shared
-        for key in differing & run.shared.keys() if not there else ():
+        for key in (differing - self.lasting) & run.shared.keys() if not there else ():
             # Two lines state it differently, and nothing shows of what each is.
             del run.shared[key]
         run.observed |= {} if given or own else beside

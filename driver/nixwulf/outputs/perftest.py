@@ -22,11 +22,16 @@ _NO_DEVICE = ("Did not detect devices", "Unable to find the Infiniband/RoCE devi
 # perftest's MB is 2**20 bytes (https://github.com/linux-rdma/perftest, README: "MiB/sec").
 _GBPS = {"Gb/sec": 1.0, "MB/sec": 2**20 * 8 / 1e9, "MiB/sec": 2**20 * 8 / 1e9}
 _CSV = "timestamp_utc,"
-_TITLE = re.compile(r"(?:RDMA_)?(Write|Read|Send|Atomic\w*) (?:Bidirectional )?(?:BW|Latency) Test")
+_TITLE = re.compile(
+    r"(?:RDMA_)?(Write|Read|Send|Atomic(?: FETCH_AND_ADD| CMP_AND_SWAP)?) "
+    r"(?:Bidirectional )?(?:Post List )?(?:BW|Latency) Test"
+)
 _HEAD = r" (?:BW|Latency) Test[ \t]*$|(?<![\w,.])ib_(?:write|read|send|atomic)_(?:lat|bw)\b|#bytes"
-_COMMAND = re.compile(r"\bib_(write|read|send)_(?:lat|bw)\b")
+_COMMAND = re.compile(r"\bib_(write|read|send|atomic)_(?:lat|bw)\b")
 _PEER = re.compile(r"remote address: LID.*\n GID: *(\S+)")
-_QPS = re.compile(r"Number of qps\s*: (\d{1,6})")
+# Conditions by their labels; of tests that differ in one, none is stated.
+_SETTING = re.compile(r"^ *(Number of qps|Post List|TX depth|Mtu) *: *(\d{1,7})\b", re.MULTILINE)
+_SETTINGS = {"Number of qps": "qps", "Post List": "post_list", "TX depth": "tx_depth", "Mtu": "mtu"}
 
 
 @dataclass(frozen=True)
@@ -95,12 +100,14 @@ def read(text: str) -> list[Found]:
     """One case of the machines: rows of one size and test are samples."""
     rows = parse(text)
     titles = _TITLE.findall(text)
-    operations = {name.lower() for name in (*titles, *_COMMAND.findall(text))}
-    qps = set(_QPS.findall(text))
+    # A command calls each of the atomics atomic.
+    operations = {name.lower() for name in titles or _COMMAND.findall(text)}
+    found = _SETTING.findall(text)
+    settings = {_SETTINGS[key]: {int(n) for name, n in found if name == key} for key, _ in found}
     reported = {
         "operation": operations.pop() if len(operations) == 1 else None,
-        "qps": int(qps.pop()) if len(qps) == 1 else None,
-        "bidirectional": True if "Bidirectional BW Test" in text else None,
+        "bidirectional": True if "Bidirectional " in text else None,
+        **{key: numbers.pop() for key, numbers in settings.items() if len(numbers) == 1},
     }
     devices = {row.details.get("device") for row in rows}
     seen = {"device": devices.pop()} if len(devices) == 1 else {}

@@ -1,11 +1,13 @@
 """Closing lines and tables of tools that data/outputs describes: each number where it belongs."""
 
+import json
+
 import pytest
 
 from nixwulf.outputs import all_tools, documents
 from nixwulf.outputs.described import TOOL
 from nixwulf.results.importing import UserMetadata
-from tool_outputs import DESCRIBED, by_name
+from tool_outputs import DESCRIBED, by_name, fixture
 
 ONE = UserMetadata(("generic-x86_64",), nodes=1)
 TWO = UserMetadata(("dgx-spark",), nodes=2)
@@ -28,7 +30,7 @@ def test_a_tools_text_is_recognised_as_its_own(name):
 
 
 def test_every_described_tool_has_a_text_or_a_fixture():
-    made = {"fio", "sysbench", "stress-ng", "mbw", "llama-batched-bench"}
+    made = {"fio", "fio-json", "sysbench", "stress-ng", "mbw", "llama-batched-bench"}
     made |= {"torch-all-to-all", "compare_eth_vs_rdma"}
     assert {tool.name for tool in TOOL} <= DESCRIBED.keys() | made
 
@@ -70,6 +72,25 @@ def test_osu_is_a_rate_or_a_time_a_size(records):
     assert (last["value"], last["unit"]) == (pytest.approx(21307.34 * 8 / 1000), "Gbit/s")
     assert last["conditions"] == {"test": "MPI Bandwidth", "bytes": 4194304}
     assert record["source"]["note"] == "osu 5.7"
+
+
+def test_json_of_fio_has_each_job_with_what_stands_above_all_of_them(records):
+    said = UserMetadata(("generic-x86_64",))
+    found = records("machine-tools/fio.json", said)
+    document = json.loads(fixture("machine-tools/fio.json"))
+    assert len(found) == len(document["jobs"]) == 2
+    for record, job, direction in zip(found, document["jobs"], ("read", "write"), strict=True):
+        rates = by_name(record)
+        bandwidth, requests = rates["storage_bandwidth"], rates["requests"]
+        assert bandwidth["value"] == pytest.approx(job[direction]["bw_bytes"] / 1e9)
+        assert requests["value"] == pytest.approx(job[direction]["iops"])
+        assert rates["storage_latency"]["value"] == pytest.approx(
+            job[direction]["lat_ns"]["mean"] / 1000
+        )
+        told = bandwidth["conditions"]
+        assert (told["job"], told["direction"]) == (job["jobname"], direction)
+        assert (told["block"], told["engine"]) == ("64k", "psync")
+        assert told.get("io_depth") == (2 if direction == "write" else None)
 
 
 def test_programs_of_one_machine_need_no_number_of_nodes(records):

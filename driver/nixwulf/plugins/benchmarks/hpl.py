@@ -122,7 +122,7 @@ class Hpl(Benchmark):
             )
         if other := another_problem(solved, problem):
             raise RunFailure("failed", f"{program} {other}")
-        speed, time = parser.metrics(solved, program, "warm")
+        speed, time = parser.metrics(solved, {"program": program}, "warm")
         return [replace(speed, windows=windows(solved, process.stdout_times)), time]
 
 
