@@ -164,9 +164,14 @@ def _is_recipe(path: Path, ctx: click.Context) -> bool:
     from nixwulf.core.files import read_bytes
     from nixwulf.outputs import all_tools
     from nixwulf.results.importing import MOST_BYTES
-    from nixwulf.sweep.recipes.as_sweep import is_recipe, is_yaml
+    from nixwulf.sweep.recipes import MOST_TEXT, is_yaml
 
-    if ctx.params["tool"] or not is_recipe(path):
+    large = path.is_file() and path.stat().st_size > MOST_TEXT and not is_yaml(path)
+    if ctx.params["tool"] or large:
+        return False
+    from nixwulf.sweep.recipes.as_sweep import is_recipe
+
+    if not is_recipe(path):
         return False
     text = read_bytes(path, MOST_BYTES).decode("utf-8", "replace")
     found = [one for one in all_tools().values() if one.recognises(text)]

@@ -16,7 +16,6 @@ a crash is kept; whether a run ended well is known by its exit status.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -135,10 +134,11 @@ def documents(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
     seen: Counter[str] = Counter()
     found = []
     for one in map(_checked, metrics):
-        key = json.dumps([one.name, one.conditions], sort_keys=True)
+        key = repr((one.name, sorted(one.conditions.items())))
         seen[key] += 1
-        later = {"pass": seen[key]} if seen[key] > 1 else {}
-        found.append(replace(one, conditions={**one.conditions, **later}).document())
+        if seen[key] > 1:
+            one = replace(one, conditions={**one.conditions, "pass": seen[key]})  # noqa: PLW2901
+        found.append(one.document())
     return found
 
 
@@ -156,6 +156,8 @@ def _checked(metric: Metric) -> Metric:
     if (not kept and metric.value is None) or (unit == "tok/s" and nothing):
         raise ParseError(f"{name} is 0 {unit}, expected a speed above 0.")
     conditions, observed = present(metric.conditions), present(metric.observed)
+    if (kept, conditions, observed) == (metric.samples, metric.conditions, metric.observed):
+        return metric
     return replace(metric, samples=kept, conditions=conditions, observed=observed)
 
 

@@ -22,6 +22,7 @@ _ROW = re.compile(
 )
 _ERROR = re.compile(r"^iperf3?: (?:error - )?(?P<words>.+)$")
 _NEVER_BEGAN = r"^[ \t]*iperf3?: error - unable to (?:connect|create|start|receive control)"
+_OWN_WORDS = re.compile(rf'{_NEVER_BEGAN}|"version":\s*"iperf', re.MULTILINE)
 # What the client sends is forward, whichever side prints it.
 _DIRECTION = {"TX-C": "forward", "RX-S": "forward", "RX-C": "reverse", "TX-S": "reverse"}
 _GBPS = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -95,9 +96,10 @@ def recognises(text: str) -> bool:
     """An interval of its text, its own error, or keys that no other tool's JSON has together."""
     if '"bits_per_second"' in text and '"sum_sent"' in text:
         return True
-    if re.search(_NEVER_BEGAN, text, re.MULTILINE) or re.search(r'"version":\s*"iperf', text):
+    if "iperf" in text and _OWN_WORDS.search(text):
         return True
-    return any(_ROW.match(line.strip()) for line in text.splitlines())
+    lines = text.splitlines() if "bits/sec" in text else ()
+    return any(_ROW.match(line.strip()) for line in lines)
 
 
 def read(text: str) -> list[Found]:

@@ -39,7 +39,7 @@ def parse(text: str) -> Replies:
 
 def recognises(text: str) -> bool:
     """Its statistics."""
-    return _COUNTS.search(text) is not None
+    return "packets transmitted" in text and _COUNTS.search(text) is not None
 
 
 def read(text: str) -> list[Found]:

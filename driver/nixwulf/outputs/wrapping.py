@@ -26,6 +26,7 @@ _BREAK = re.compile(
 )
 _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNORECASE)
 _BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
+_BLANK = re.compile("[\u00a0\u2009\u202f\u200b\ufeff]")
 _DEVIATION = re.compile(r"Â±|(?<=\d) ?(?:\+/-|\+-|\ufffd+|&plusmn;) ?(?=\d)")
 # Numbers that stand alone, so that no address, version, list or row of CSV is one.
 _ALONE = r"(?<![^\s|(\[=~±]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
@@ -35,6 +36,7 @@ _COMMA_DECIMALS = re.compile(
 _POINT_DECIMALS = re.compile(_ALONE.format(r"\d+\.(?:\d{1,2}|\d{4,})"), re.MULTILINE)
 _ANY_POINT = re.compile(_ALONE.format(r"\d[\d,]*\.\d+"), re.MULTILINE)
 _EUROPEAN = re.compile(_ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?"), re.MULTILINE)
+_COMMA = re.compile(r"\d,\d")
 _THOUSANDS = _ALONE.format(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _GROUPED = re.compile(_THOUSANDS, re.MULTILINE)
 _GROUPED_COUNT = re.compile(
@@ -59,14 +61,15 @@ def decoded(content: bytes) -> str:
 
 def plain(text: str) -> str:
     """An output alone, of a text with what people post around it."""
-    text = text.translate(_BLANKS) if not text.isascii() else text
+    if _BLANK.search(text):
+        text = text.translate(_BLANKS)
     if "<" in text and _OF_HTML.search(text):
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
     for marks, pattern, instead in _STEPS:
         if any(mark in text for mark in marks):
             text = pattern.sub(instead, text)
-    return _pointed(text) if "," in text else text
+    return _pointed(text) if _COMMA.search(text) else text
 
 
 def _pointed(text: str) -> str:
