@@ -107,7 +107,7 @@ class _Description:
         return any(
             (self.settings and self.settings in line)
             or self._head(line)[0]
-            or any(one.search(line[:_LONGEST_LINE]) for one in known)
+            or any(one.search(_short(line)) for one in known)
             for line in lines
         )
 
@@ -116,6 +116,9 @@ class _Description:
         for table in self.tables:
             if all(name in line for name in table["head"]) and len(line) < _LONGEST_LINE:
                 names = cells(line) or re.findall(_words(table["columns"]), line.lstrip("# "))
+                whole = [one for one in table["columns"] if one.endswith(names[0])]
+                if whole and names[0] not in whole:  # the beginning of a paste is cut off
+                    names[0] = whole[0]
                 if set(table["head"]) <= set(names):
                     return names, table
         return [], {}
@@ -124,7 +127,7 @@ class _Description:
         """A case a run; raises ParseError where there is none."""
         runs = [_Run()]
         for number, line in enumerate(text.splitlines(), 1):
-            self._line(number, line[:_LONGEST_LINE], runs)
+            self._line(number, _short(line), runs)
         kept = [run for run in runs if run.metrics]
         tables = sum(bool(run.table) for run in kept)
         found = [
@@ -210,7 +213,8 @@ class _Description:
         if numbers is None:
             raise ParseError(f"{value} is {text[:40]!r}, expected a number.")
         times = known.get("times", 1)
-        mean, deviation = _times(numbers[0], times), numbers[1]
+        over = float(observed[known["over"]]) if "over" in known else 1.0
+        mean, deviation = _times(numbers[0] / (over or 1.0), times), numbers[1]
         return Metric(
             self._name(value),
             known["unit"],
@@ -267,6 +271,12 @@ class _Description:
             warnings=() if ends in text else (f"It ends before its line {ends!r}.",),
             line=run.line,
         )
+
+
+def _short(line: str) -> str:
+    """Both ends of a line: an answer of a server has its figures at the end."""
+    half = _LONGEST_LINE // 2
+    return line if len(line) <= _LONGEST_LINE else f"{line[:half]} {line[-half:]}"
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -39,9 +39,11 @@ def json_object(tool: str, text: str) -> dict[str, Any]:
 def cells(line: str) -> list[str]:
     """The cells of one line of a table; empty for any other line, and for the rule under a head.
 
-    Posters lose the first or the last pipe, or both.
+    Posters lose the first or the last pipe, or both; a page's table that is copied has tabs.
     """
     line = line.strip()
+    if "|" not in line:
+        line = line.replace("\t", "|")
     if line.count("|") < _FEWEST_PIPES:
         return []
     found = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]

@@ -98,8 +98,9 @@ class LlamaBenchRow:
 
 def parse(text: str) -> tuple[LlamaBenchRow, ...]:
     """The results in the order in which they were printed; at least one."""
-    forms = {_json_rows: "avg_ts", _csv_rows: "avg_ts", _sql_rows: "INSERT", _table_rows: "|"}
-    rows = tuple(row for form, mark in forms.items() if mark in text for row in form(text))
+    keyed = [_json_rows, _csv_rows, _sql_rows] if "avg_ts" in text else []
+    tables = [_table_rows] if "|" in text or "\t" in text else []
+    rows = tuple(row for form in (*keyed, *tables) for row in form(text))
     if not rows:
         raise without_result("llama-bench", "rows of a table, JSON, CSV or SQL", text)
     return rows
@@ -299,7 +300,8 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
         found = cells(line)
         build = _BUILD.match(line.strip())
         if _is_head(found):
-            head = found
+            # The first column of a paste whose beginning is cut off.
+            head = ["model", *found[1:]] if "model".endswith(found[0]) else found
         elif _is_row(found, head):
             open_rows.append(_table_row(found, head, number))
         elif _MODEL_OPTION.search(line.partition("llama-bench ")[2]):
@@ -385,7 +387,7 @@ def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> i
     """Those that the command named or, where it is not known, those that the log names."""
     if named is not None or endpoints:
         return len(endpoints if named is None else named)
-    return None if "RPC" in backend else 0
+    return 0 if backend and "RPC" not in backend else None
 
 
 def _count(values: Mapping[str, Any], key: str, line: int) -> int:
@@ -435,7 +437,8 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
 def _nodes(row: LlamaBenchRow) -> Nodes:
     """The head and a node for each RPC server, one of which the head may run itself."""
     if row.rpc_servers is None:
-        return Nodes(why="its build has RPC, and no line names a server")
+        seen = "its build has RPC, and no line names a server" if row.backend else "no backend"
+        return Nodes(why=seen)
     if row.rpc_servers == 0:
         return exactly(1, f"the backend {row.backend} and no RPC server")
     servers = row.rpc_servers

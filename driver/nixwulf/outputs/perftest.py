@@ -164,13 +164,16 @@ def metric(
             "average_us": sum(row.average for row in times) / len(times),
             "p99_us": max(row.p99 for row in times),
             "p999_us": max(row.p999 for row in times),
+            "min_us": min(row.minimum for row in times),
+            "max_us": max(row.maximum for row in times),
         }
         samples = tuple(row.typical for row in times)
         return Metric("rdma_latency", "us", samples, state, conditions, observed=tails)
     rates = [row for row in rows if isinstance(row, BandwidthRow)]
     peak = max(row.peak_gbps or 0 for row in rates)
     samples = tuple(row.average_gbps for row in rates)
-    seen = {"peak_gbps": peak} if peak else {}
+    seen = {"message_rate_mpps": max(row.message_rate_mpps for row in rates)}
+    seen |= {"peak_gbps": peak} if peak else {}
     return Metric("rdma_bandwidth", "Gbit/s", samples, state, conditions, observed=seen)
 
 

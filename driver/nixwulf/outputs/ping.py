@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
@@ -16,6 +16,9 @@ _FROM = re.compile(r"^[ \t]*\d{1,6} bytes from (\S+?):? ", re.MULTILINE)
 _PEER = re.compile(r"^[ \t]*--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
 
+_SUMMARY = re.compile(
+    r"min/avg/max/(?:m|std)dev = (?P<min>[\d.]+)/(?P<avg>[\d.]+)/(?P<max>[\d.]+)/(?P<mdev>[\d.]+)"
+)
 _NOBODY = re.compile(r", 0 (?:packets )?received")
 
 
@@ -43,9 +46,10 @@ def recognises(text: str) -> bool:
 
 
 def read(text: str) -> list[Found]:
-    """One case: round trips of the kernels."""
+    """One case: round trips of the kernels, or their mean where only a summary is there."""
     replies = parse(text)
-    if not replies.samples:
+    summary = None if replies.samples else _SUMMARY.search(text)
+    if not replies.samples and summary is None:
         error = ToolFailed if _NOBODY.search(text) else ParseError
         raise error(f"ping printed no reply: {replies.lost} packets are lost.")
     machines = set(_FROM.findall(text))
@@ -55,6 +59,11 @@ def read(text: str) -> list[Found]:
         )
     sizes = {int(size) for size in _SIZE.findall(text)}
     one = metric(replies, {"bytes": sizes.pop() if len(sizes) == 1 else None})
+    if summary:
+        times = {name: round(float(text) * 1000, 1) for name, text in summary.groupdict().items()}
+        seen = {f"{name}_us": times[name] for name in ("min", "max")}
+        one = replace(one, distribution=False, value=times["avg"], stddev=times["mdev"])
+        one = replace(one, observed={**one.observed, **seen})
     peer = _PEER.search(text)
     return [
         Found(

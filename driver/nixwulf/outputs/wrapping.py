@@ -25,6 +25,11 @@ _BREAK = re.compile(
     r"<br ?/?>(?!\n)|(?<!\n)</?(?:p|div|pre|tr|table)\b[^>\n]{0,400}>(?!\n)", re.IGNORECASE
 )
 _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNORECASE)
+# Swiss and French thousands; a plain blank may stand between two numbers.
+_APART = re.compile("(?<=\\d)['\u2019\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
+_LAST = re.compile(r"\d[\d.]*\Z")
+_LINES_BEFORE = 3
+_NUMBERS = re.compile(r"\d+(?:\.(\d+))?")
 _BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
 _BLANK = re.compile("[\u00a0\u2009\u202f\u200b\ufeff]")
 _DEVIATION = re.compile(r"Â±|(?<=\d) ?(?:\+/-|\+-|\ufffd+|&plusmn;) ?(?=\d)")
@@ -48,6 +53,8 @@ _STEPS = (
     (("\x1b",), _COLOURS, ""),
     (("|", ">"), _BEFORE, ""),
     (("`", "~~~"), _FENCE, ""),
+    (("│", "┃", "║"), re.compile("[│┃║]"), "|"),
+    (("**",), re.compile(r"(?<=\|) *\*\*([^|*\n]+)\*\* *(?=\|)"), r" \1 "),
     (("Â", "+/-", "+-", "\ufffd", "&plusmn;"), _DEVIATION, "±"),
 )
 
@@ -61,6 +68,7 @@ def decoded(content: bytes) -> str:
 
 def plain(text: str) -> str:
     """An output alone, of a text with what people post around it."""
+    text = _APART.sub("", text)
     if _BLANK.search(text):
         text = text.translate(_BLANKS)
     if "<" in text and _OF_HTML.search(text):
@@ -70,6 +78,20 @@ def plain(text: str) -> str:
         if any(mark in text for mark in marks):
             text = pattern.sub(instead, text)
     return _pointed(text) if _COMMA.search(text) else text
+
+
+def cut_number(text: str) -> str:
+    """The last number of a text that ends in it, with fewer decimals than lines before it have.
+
+    Empty: it is whole, or nothing shows that it is not.
+    """
+    last = _LAST.search(text)
+    if last is None or '"' in text[text.rfind("\n") + 1 :]:  # JSON and CSV have readers that see it
+        return ""
+    lines = text[: last.start()].split("\n")[-1 - _LINES_BEFORE : -1]
+    numbers = [one for line in lines for one in _NUMBERS.findall(line)[-1:]]
+    cut = len(last[0].partition(".")[2]) < max(map(len, numbers), default=0)
+    return last[0] if cut else ""
 
 
 def _pointed(text: str) -> str:

@@ -23,7 +23,7 @@ from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.forms import failure
 from nixwulf.outputs.runs import read_runs
 from nixwulf.outputs.without_result import kind_of
-from nixwulf.outputs.wrapping import decoded, plain
+from nixwulf.outputs.wrapping import cut_number, decoded, plain
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
 
@@ -209,6 +209,8 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
         if digits := _TOO_LONG.search(text):
             line = text.count("\n", 0, digits.start()) + 1
             raise ParseError(f"line {line} has a number of more than 100 digits.")
+        cut = cut_number(text)
+        text = text.removesuffix(cut)
         known = choose(all_tools(), tool, "tool", "--tool") if tool else None
         tools, found, unread = _read([known] if known else _tools_of(text), text)
         if metadata.nodes is None:
@@ -228,6 +230,8 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except ParseError as error:
         raise InputError(f"{path}: {error.format_message()}") from None
+    if cut:
+        unread.append(f"line {text.count(chr(10)) + 1} ends in {cut}, which is cut off: left out.")
     for record in records:
         validate(record, str(path))
     return Reading(path, text, tools, tuple(records), tuple(unread))

@@ -104,3 +104,36 @@ def test_programs_of_one_machine_need_no_number_of_nodes(records):
     assert len(copies["samples"]) == 2
     (stressors,) = records("machine-tools/stress-ng.txt", said)
     assert {m["conditions"]["stressor"] for m in stressors["metrics"]} == {"matrix", "vm"}
+
+
+def test_an_answer_of_a_servers_api_has_its_timings(records):
+    # hand-made: fields of an answer (form: tools/server/README.md of
+    # https://github.com/ggml-org/llama.cpp, timings; docs/api.md of https://github.com/ollama/ollama)
+    answer = {
+        "model": "qwen3-30b",
+        "choices": [{"message": {"content": "word " * 2000}}],
+        "timings": {"prompt_n": 44, "prompt_ms": 210.5, "prompt_per_second": 209.03}
+        | {"predicted_n": 120, "predicted_ms": 1800.2, "predicted_per_second": 66.66},
+    }
+    (record,) = records(json.dumps(answer) + "\n", ONE)
+    found = by_name(record)
+    assert (found["prompt"]["value"], found["decode"]["value"]) == (209.03, 66.66)
+    assert found["decode"]["conditions"] == {"n_prompt": 44, "n_gen": 120}
+    assert record["case"]["model"] == "qwen3-30b"
+    answer = {"model": "llama3.1:70b", "prompt_eval_count": 26, "prompt_eval_duration": 2 * 10**9}
+    answer |= {"eval_count": 180, "eval_duration": 45 * 10**9}
+    (record,) = records(json.dumps(answer) + "\n", ONE)
+    found = by_name(record)
+    assert (found["prompt"]["value"], found["decode"]["value"]) == (13.0, 4.0)
+    assert found["decode"]["conditions"] == {"n_prompt": 26, "n_gen": 180}
+
+
+def test_the_title_of_a_test_may_have_a_stroke_in_it(records):
+    # hand-made: no MPI is at hand (form: osu_mbw_mr.c of https://mvapich.cse.ohio-state.edu/benchmarks/)
+    title = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.0\n"
+    (record,) = records(
+        title + "# [ pairs: 4 ]\n# Size   MB/s   Messages/s\n1024   8000.50   7812988.28\n", TWO
+    )
+    (metric,) = record["metrics"]
+    assert metric["conditions"]["test"] == "MPI Multiple Bandwidth / Message Rate"
+    assert record["source"]["note"] == "osu 7.0"

@@ -131,6 +131,21 @@ def test_packets_that_did_not_come_back_are_counted():
     assert "Destination Host Unreachable" in fixture("ping/host-unreachable.txt")
 
 
+def test_a_summary_alone_is_the_mean_with_its_deviation(records):
+    lines = fixture("ping/replies.txt").splitlines(keepends=True)
+    (summary,) = (line for line in lines if line.startswith("rtt "))
+    least, mean, most, deviation = map(float, re.findall(r"[\d.]+", summary))
+    (record,) = records("".join(lines[:1] + lines[-4:]))
+    (metric,) = record["metrics"]
+    assert (metric["value"], metric["stddev"]) == (
+        round(mean * 1000, 1),
+        round(deviation * 1000, 1),
+    )
+    assert metric["observed"] == {"lost": 0, "min_us": least * 1000, "max_us": most * 1000}
+    (mac,) = records(MACOS[MACOS.index("---") :])
+    assert (mac["metrics"][0]["value"], mac["metrics"][0]["observed"]["lost"]) == (531.0, 1)
+
+
 def test_every_round_trip_of_the_log_is_kept_in_order():
     found = sockperf.parse(fixture("sockperf/tcp.txt"))
     rows = [line for line in fixture("sockperf/tcp.txt").splitlines() if line[:1].isdigit()]
