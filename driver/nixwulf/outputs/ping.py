@@ -37,7 +37,7 @@ def parse(text: str) -> Replies:
         last = len(text.splitlines())
         raise ParseError(f"ping printed no 'packets transmitted' by line {last}.")
     samples = tuple(round(float(value) * 1000, 1) for value in _TIME.findall(text))
-    return Replies(samples, int(counts[1]) - int(counts[2]))
+    return Replies(samples, max(0, int(counts[1]) - int(counts[2])))
 
 
 def recognises(text: str) -> bool:

@@ -29,7 +29,7 @@ _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNOREC
 _APART = re.compile("(?<=\\d)['\u2019\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
 _LAST = re.compile(r"\d[\d.]*\Z")
 _LINES_BEFORE = 3
-_NUMBERS = re.compile(r"\d+(?:\.(\d+))?")
+_NUMBERS = re.compile(r"(?<![\w.])\d+(?:\.(\d+))?(?!\w)")
 _BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
 _BLANK = re.compile("[\u00a0\u2009\u202f\u200b\ufeff]")
 _DEVIATION = re.compile(r"Â±|(?<=\d) ?(?:\+/-|\+-|\ufffd+|&plusmn;) ?(?=\d)")
@@ -81,7 +81,7 @@ def plain(text: str) -> str:
 
 
 def cut_number(text: str) -> str:
-    """The last number of a text that ends in it, with fewer decimals than lines before it have.
+    """The last number of a text that ends in it, with fewer decimals than those before it have.
 
     Empty: it is whole, or nothing shows that it is not.
     """
@@ -90,6 +90,7 @@ def cut_number(text: str) -> str:
         return ""
     lines = text[: last.start()].split("\n")[-1 - _LINES_BEFORE : -1]
     numbers = [one for line in lines for one in _NUMBERS.findall(line)[-1:]]
+    numbers = numbers or _NUMBERS.findall(text[text.rfind("\n") + 1 : last.start()])
     cut = len(last[0].partition(".")[2]) < max(map(len, numbers), default=0)
     return last[0] if cut else ""
 
