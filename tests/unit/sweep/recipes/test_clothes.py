@@ -38,6 +38,8 @@ def case(imported, text, name="recipe.txt"):
         "ssh node1 {}",
         "bash -c '{}'",
         "# a comment\n{}",
+        "> ```\n> {}\n> ```\n",
+        "mpirun -np 2 --host a,b {}",
     ],
 )
 @pytest.mark.parametrize("command", [VLLM, LLAMA])
@@ -47,6 +49,21 @@ def test_what_stands_around_a_command_changes_no_case(imported, around, command)
     block["parameters"].pop("environment", None)
     assert block == plain
     assert block["nodes"] == [2]
+
+
+@pytest.mark.parametrize("end", [" \\\n> ", " ^\n  ", " \\\r  ", " \\\r\n"])
+@pytest.mark.parametrize("command", [VLLM, LLAMA])
+def test_lines_that_go_on_in_other_shells_are_one_command(imported, end, command):
+    plain, _ = case(imported, command)
+    first, *rest = command.split(" -")
+    block, _ = case(imported, f"$ {first}" + "".join(f"{end}-{one}" for one in rest) + "\n")
+    assert block == plain
+
+
+def test_a_path_of_windows_is_a_guess_that_is_named(imported):
+    document, named = imported(r"llama-server.exe -m C:\models\a.gguf -ub 512")
+    assert document["models"]["a"]["path"].endswith("/models/a.gguf")
+    assert any("is a guess" in one for one in named)
 
 
 def test_variables_of_a_container_are_those_of_its_engine(imported):
@@ -186,6 +203,11 @@ def test_dllama_has_a_node_for_each_worker_and_its_root(imported):
     block = document["matrix"]
     assert (block["engine"], block["nodes"]) == (["distributed-llama"], [4])
     assert document["models"] == {"a.m": {"path": "/m/a.m", "tokenizer": "/m/a.t"}}
+
+
+def test_a_program_that_is_no_engine_is_named_behind_its_launcher(refused):
+    text = "mpirun -np 2 --host a,b trtllm-llmapi-launch trtllm-serve org/model --tp_size 2"
+    assert "begins with 'trtllm-serve org/model'" in refused(text)
 
 
 @pytest.mark.parametrize("program", ["trtllm-serve org/model", "./ds4 -m a.gguf", "ollama run x"])
