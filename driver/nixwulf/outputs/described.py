@@ -3,6 +3,7 @@
 data/outputs has a file a tool. In a pattern <name> is a number that is called so; a group of any
 other text is written out, (?P<model>\\S+). What a name becomes is listed once a tool: a metric, a
 condition, or else something observed beside the metrics of its line.
+data/outputs_without_result.toml has outputs that people have beside those of benchmarks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
@@ -312,6 +313,25 @@ def _tool(path: Path) -> Tool:
     known = _Description(path)
     what, failed = known.document["what"], known.failed()
     return Tool(known.name, known.recognises, known.read, reads_all=True, what=what, failed=failed)
+
+
+class Kind(NamedTuple):
+    """An output without a benchmark's result: its name, what it holds, how it is recognised."""
+
+    name: str
+    what: str
+    pattern: re.Pattern[str]
+
+
+KINDS = tuple(
+    Kind(name, one["what"], re.compile(one["pattern"], re.MULTILINE))
+    for name, one in read_toml(DATA / "outputs_without_result.toml").items()
+)
+
+
+def kind_of(text: str) -> Kind | None:
+    """What a text is of these, or None."""
+    return next((kind for kind in KINDS if kind.pattern.search(text)), None)
 
 
 TOOL = tuple(_tool(path) for path in sorted(_FOLDER.glob("*.toml")))

@@ -20,9 +20,9 @@ from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabrics import KINDS
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
 from nixwulf.outputs.accounting import account, by_label
+from nixwulf.outputs.described import kind_of
 from nixwulf.outputs.forms import failure
 from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.without_result import kind_of
 from nixwulf.outputs.wrapping import cut_number, decoded, plain
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 

@@ -220,7 +220,7 @@ def test_what_is_missing_or_no_number_is_named():
         vllm.parse_serve(json.dumps(RESULT | {"mean_ttft_ms": float("nan")}))
     with pytest.raises(ParseError, match="line 1: .* expected a whole JSON object"):
         vllm.parse_serve("{")
-    with pytest.raises(ParseError, match="vllm bench throughput: no line has 'elapsed_time'"):
+    with pytest.raises(ParseError, match="vllm bench serve: no line has a speed"):
         vllm.read("")
 
 

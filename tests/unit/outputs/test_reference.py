@@ -14,7 +14,7 @@ import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.outputs import ParseError, all_tools, documents
-from nixwulf.outputs.without_result import kind_of
+from nixwulf.outputs.described import kind_of
 from nixwulf.results.importing import UserMetadata
 from tool_outputs import records_of
 
@@ -166,7 +166,7 @@ def vllm_serve(records):
 def vllm_throughput(records):
     found = {"tokens_per_second": round(metrics(records, "total_throughput")[0]["value"], 3)}
     for record in records:
-        found[record["case"]["parameters"].get("label")] = value([record], "total_throughput")
+        found[metrics([record])[0]["conditions"].get("label")] = value([record], "total_throughput")
     return found
 
 
@@ -217,6 +217,8 @@ def collectives(records):
             found[key] = (*found.get(key, ()), one["samples"][0])
         elif one["name"].endswith("_average_bandwidth"):
             found["avg busbw"] = one["value"] / 8
+        elif one["name"].endswith("_algorithm_bandwidth"):
+            continue
         elif one["name"].endswith("_bandwidth") and told["placement"] == "out-of-place":
             found["largest"] = (told["bytes"], one["value"] / 8)
             found["rows"] = found.get("rows", 0) + 1
