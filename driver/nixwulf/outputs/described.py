@@ -260,9 +260,11 @@ class _Description:
         version = subject.get("version", "")
         note = subject.get("note") or (f"{self.name} {version}" if version else "")
         ends, case = known.get("ends", ""), self.failed()
+        alone = re.search(known.get("one_node", _NEVER), str(run.shared.get("label", "")))
         return replace(
             case,
             metrics=run.finished(),
+            nodes=ONE if alone else case.nodes,
             parameters=parameters,
             engine={**case.engine, "version": version} if case.engine else {},
             model=model_of(subject.get("model", "")),

@@ -142,10 +142,8 @@ def read(text: str) -> list[Found]:
 def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> list[Metric]:
     """Time and both bandwidths by size and placement, and the tools' own mean of the bus's.
 
-    Args:
-        tables: at least one, all of the same sizes; each is a sample.
-        collective: as the program is called: all_reduce, alltoall.
-        state: warm, cold, or None where it is not known.
+    tables: at least one, all of the same sizes; each is a sample. collective: as the program is
+    called: all_reduce, alltoall. state: warm, cold, or None where it is not known.
     """
     name = _name(collective)
     found = []

@@ -115,11 +115,8 @@ def metric(
 ) -> Metric:
     """Round trips as a distribution.
 
-    Args:
-        kept: Those that become samples, us.
-        protocol: "tcp" or "udp".
-        conditions: What distinguishes them from others, such as bytes of a message.
-        state: "warm", "cold", or None where the output does not show it.
+    kept: those that become samples, us. protocol: "tcp" or "udp". conditions: what tells them from
+    others, such as bytes of a message. state: "warm", "cold", or None where nothing shows it.
     """
     return Metric(
         f"{protocol}_round_trip",

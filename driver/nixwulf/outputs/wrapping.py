@@ -9,15 +9,8 @@ import codecs
 import html
 import re
 
-# Of mpirun, and of Open MPI 5, which names the job; in front of them a guide's indentation.
-_MPIRUN = r"[ \t]*(?:# )?(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?"
-# Before the first pipe of a table: '[10:32] bob: |', '<bob> |', 'bob — 10:32 |'.
-_SPEAKER = r"[^|\n]{1,60}[\])>:—-] ?(?=\|(?:[^|\n]*\|){2})"
-_BEFORE = re.compile(rf"^(?:{_MPIRUN}|(?:[ \t]*> ?)+|{_SPEAKER})", re.MULTILINE)
-_FENCE = re.compile(
-    r"^[ \t]*(?:```|~~~)[^\n]*$|^`(?=[^`\n]+`[ \t]*$)|(?<=[^`\n])`(?=[ \t]*$)", re.MULTILINE
-)
-_COLOURS = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\][^\x07\n]*\x07")
+from nixwulf.core.files import DATA, read_toml
+
 _OF_HTML = re.compile(r"<(?:pre|code|td|th|tr|br|p|div|span|table)\b[^>\n]{0,400}>", re.IGNORECASE)
 _ROW = re.compile(r"<tr\b(?:(?!</?tr\b).)*+</tr>", re.IGNORECASE | re.DOTALL)
 _CELL = re.compile(r"<t[dh]\b[^>]{0,400}>", re.IGNORECASE)
@@ -32,7 +25,6 @@ _LINES_BEFORE = 3
 _NUMBERS = re.compile(r"(?<![\w.])\d+(?:\.(\d+))?(?!\w)")
 _BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
 _BLANK = re.compile("[\u00a0\u2009\u202f\u200b\ufeff]")
-_DEVIATION = re.compile(r"Â±|(?<=\d) ?(?:\+/-|\+-|\ufffd+|&plusmn;) ?(?=\d)")
 # Numbers that stand alone, so that no address, version, list or row of CSV is one.
 _ALONE = r"(?<![^\s|(\[=~±]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
 _COMMA_DECIMALS = re.compile(
@@ -48,15 +40,11 @@ _GROUPED_COUNT = re.compile(
     _THOUSANDS + r"(?! ?(?:t/s|tok|ms\b|s\b|[GM]i?B\b|[GM]b))", re.MULTILINE
 )
 
-# What a text has to hold for a step to be worth its time.
-_STEPS = (
-    (("\x1b",), _COLOURS, ""),
-    (("|", ">"), _BEFORE, ""),
-    (("`", "~~~"), _FENCE, ""),
-    (("│", "┃", "║"), re.compile("[│┃║]"), "|"),
-    (("**",), re.compile(r"(?<=\|) *\*\*([^|*\n]+)\*\* *(?=\|)"), r" \1 "),
-    (("Â", "+/-", "+-", "\ufffd", "&plusmn;"), _DEVIATION, "±"),
-)
+# Marks without which a step is not worth its time, its pattern, and what stands for it.
+_STEPS = [
+    (one["marks"], re.compile(one["pattern"], re.MULTILINE), one.get("instead", ""))
+    for one in read_toml(DATA / "wrapping.toml")["steps"]
+]
 
 
 def decoded(content: bytes) -> str:

@@ -214,7 +214,13 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
         known = choose(all_tools(), tool, "tool", "--tool") if tool else None
         tools, found, unread = _read([known] if known else _tools_of(text), text)
         if metadata.nodes is None:
-            found, unread = _without_nodes(found, unread)
+            # Of a failed run nobody may say the nodes, which takes no other run with it.
+            every = [case for _, own in found for case in own]
+            silent = [one for one in every if one.failure and one.nodes.reported is None]
+            unread += [f"{one.failure} Add --nodes N to have it as a record." for one in silent]
+            if len(silent) == len(every):
+                raise ParseError(" ".join(unread))
+            found = [(of, [one for one in own if one not in silent]) for of, own in found]
         cases = [case for _, own in found for case in own]
         names = _names(cases, metadata)
         source = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
@@ -260,28 +266,6 @@ def _read(
         # Clients of one family refuse each other's results by their names.
         unread = [one for one in unread if not any(f"--tool {tool.name}." in one for tool in tools)]
     return tuple(tool for tool, _ in found), found, unread
-
-
-def _without_nodes(
-    found: Sequence[tuple[Tool, list[Found]]], unread: list[str]
-) -> tuple[list[tuple[Tool, list[Found]]], list[str]]:
-    """The cases but for failed ones of which nobody says the nodes: they are named as unread.
-
-    Raises ParseError where there are no others.
-    """
-    named = [
-        f"{case.failure} Add --nodes N to have it as a record."
-        for _, cases in found
-        for case in cases
-        if case.failure and case.nodes.reported is None
-    ]
-    kept = [
-        (tool, [one for one in cases if not one.failure or one.nodes.reported])
-        for tool, cases in found
-    ]
-    if not any(cases for _, cases in kept):
-        raise ParseError(" ".join((*unread, *named)))
-    return kept, [*unread, *named]
 
 
 def _answer(tool: Tool, text: str) -> dict[str, str]:
