@@ -8,28 +8,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, as_printed, exactly
 
 _AVERAGE = re.compile(r"^\s*# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _OUT_OF_BOUNDS = re.compile(r"^\s*# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")
-# Where the head is cut off: its columns, the last four of each placement.
-_PLACED = ("time", "algbw", "busbw", "#wrong")
-_COLUMNS = ("size", "count", "type", "redop", "root", *_PLACED, *_PLACED)
-# What a column becomes, in what unit, and how many of it are one of the column's.
-_METRICS = {
-    "time": ("time", "us", 1),
-    "busbw": ("bandwidth", "Gbit/s", 8),
-    "algbw": ("algorithm_bandwidth", "Gbit/s", 8),
-}
+_TABLES = read_toml(DATA / "nccl_tests.toml")
+_COLUMNS: Sequence[str] = _TABLES["columns"]
+_METRICS: Mapping[str, tuple[str, str, int]] = _TABLES["metrics"]
 _SUMMARY = ["collective", "mode"]
 _STARTING = re.compile(
     r"^[ \t]*# Collective test (?:starting|concluded): (\w+?)(?:_perf)?$", re.MULTILINE
 )
 _RANK = re.compile(r"^[ \t]*#\s+Rank\s+\d+ .*?\bon\s+(\S+) device", re.MULTILINE)
 _WARM_UP = re.compile(r"warmup iters: (\d{1,9})")
-# As the benchmark of this driver names them.
-_NAMES = {"alltoall": "all_to_all", "sendrecv": "send_receive", "allreduce": "all_reduce"}
 _PLACEMENTS = ("out-of-place", "in-place")
 _BITS = 8
 _UNCHECKED = "nccl-tests did not check its values (N/A)."
@@ -160,7 +153,7 @@ def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> 
 
 def _name(collective: str) -> str:
     name = re.sub(r"[^a-z0-9]+", "_", collective.lower()).strip("_")
-    return _NAMES.get(name, name) or "collective"
+    return str(_TABLES["names"].get(name, name)) or "collective"
 
 
 def _is_summary(line: str) -> bool:

@@ -165,7 +165,7 @@ def served(
         replace(one, observed={key: seen for key, seen in one.observed.items() if seen})
         if found.missing
         else one
-        for one in metrics([found], conditions)
+        for one in metrics(found, conditions)
         if any(one.samples)
     ]
     measured += [
@@ -189,59 +189,43 @@ def served(
     )
 
 
-def metrics(
-    passes: Sequence[ServeResult], conditions: Mapping[str, Any], state: str | None = None
-) -> list[Metric]:
-    """Times (ms), decode speed of a request, and speeds of all at once, a sample a pass.
+def metrics(one: ServeResult, conditions: Mapping[str, Any]) -> list[Metric]:
+    """Times (ms), decode speed of a request, and speeds of all at once.
 
     Times of single requests, where all were saved, are samples themselves. decode is of the mean
     time, not the mean of speeds: an answer that a busy client read in one go has next to no time
     between its tokens, and one such answer outweighs all others.
-
-    passes: at least one, each with a completed request. state: warm, cold, or None where it is not
-    known.
     """
-    samples: dict[str, tuple[float, ...]] = {}
-    if all(len(one.ttfts_ms) == one.completed for one in passes):
-        samples["ttft"] = tuple(time for one in passes for time in one.ttfts_ms)
-    if all(len(one.itls_ms) == one.completed for one in passes):
-        samples["itl"] = tuple(gap for one in passes for answer in one.itls_ms for gap in answer)
-    samples = {name: own for name, own in samples.items() if own}
-    found, one_pass = [], len(passes) == 1
-    for name in sorted(samples.keys() | set.intersection(*(set(one.times_ms) for one in passes))):
-        times = [one.times_ms.get(name, {}) for one in passes]
-        printed = {key: times[0][key] for key in _PERCENTILES if key in times[0]}
-        whole = printed if one_pass and len(printed) == len(_PERCENTILES) else {}
-        tails = [each["p99"] for each in times if "p99" in each]
-        seen = {"p99_ms": max(tails)} if tails else {}
-        if one_pass:
-            beside = times[0].keys() - whole.keys() - {"mean"}
-            seen |= {f"{key.replace('.', '_')}_ms": times[0][key] for key in sorted(beside)}
+    saved = {"ttft": one.ttfts_ms} if len(one.ttfts_ms) == one.completed else {}
+    if len(one.itls_ms) == one.completed:
+        saved["itl"] = tuple(gap for answer in one.itls_ms for gap in answer)
+    samples = {name: own for name, own in saved.items() if own}
+    found = []
+    for name in sorted(samples.keys() | one.times_ms.keys()):
+        times = one.times_ms.get(name, {})
+        printed = {key: times[key] for key in _PERCENTILES if key in times}
+        whole = printed if len(printed) == len(_PERCENTILES) else {}
+        beside = sorted(times.keys() - {"mean", *whole} | times.keys() & {"p99"})
         found.append(
             Metric(
                 name,
                 "ms",
-                samples.get(name) or tuple(each["mean"] for each in times),
-                state,
-                conditions,
+                samples.get(name) or (times["mean"],),
+                conditions=conditions,
                 distribution=name in samples,
-                observed=seen,
+                observed={f"{key.replace('.', '_')}_ms": times[key] for key in beside},
                 percentiles=whole or None,
             )
         )
-    if all(one.mean_tpot_ms > 0 for one in passes):
-        rates = tuple(_MS_A_SECOND / one.mean_tpot_ms for one in passes)
-        found.append(Metric("decode", "tok/s", rates, state, conditions))
-    tokens = {
-        "input_tokens": sum(one.input_tokens for one in passes),
-        "output_tokens": sum(one.output_tokens for one in passes),
-    }
-    speeds = tuple(one.output_throughput for one in passes)
-    requests = tuple(one.request_throughput for one in passes)
+    if one.mean_tpot_ms > 0:
+        decode = (_MS_A_SECOND / one.mean_tpot_ms,)
+        found.append(Metric("decode", "tok/s", decode, conditions=conditions))
+    tokens = {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens}
+    speed, requests = (one.output_throughput,), (one.request_throughput,)
     return [
         *found,
-        Metric("throughput", "tok/s", speeds, state, conditions, observed=tokens),
-        Metric("request_throughput", "req/s", requests, state, conditions),
+        Metric("throughput", "tok/s", speed, conditions=conditions, observed=tokens),
+        Metric("request_throughput", "req/s", requests, conditions=conditions),
     ]
 
 

@@ -47,12 +47,9 @@ def external_record(
     case share it. The record's id, unless given, names its subject and ends in a hash of its source
     and conditions, not of the numbers: one that is corrected keeps its id.
 
-    Args:
-        fabric: the network between the nodes; None on one node.
-        engine: name and version; None where the machines are measured.
-        model: name, weights and size; None where the machines are measured.
-        name: the record's id; None: it is made.
-        failure: why the run has no metrics; empty: it has.
+    fabric: the network between the nodes; None on one. engine, model: name and version, weights and
+    size; None where the machines are measured. name: the record's id; None: it is made. failure:
+    why the run has no metrics; empty: it has.
     """
     coordinates = {
         **case,
