@@ -161,16 +161,6 @@ def _checked(metric: Metric) -> Metric:
     return replace(metric, samples=kept, conditions=conditions, observed=observed)
 
 
-def as_printed(metrics: Iterable[Metric]) -> list[Metric]:
-    """Numbers that an output has once as values: they are no samples of several measurements."""
-    return [
-        replace(one, samples=(), value=one.samples[0])
-        if len(one.samples) == 1 and not one.distribution
-        else one
-        for one in metrics
-    ]
-
-
 def model_of(name: str) -> dict[str, str]:
     """The model block of a name; of a path, whose folders are private, its end."""
     if name.startswith(("/", "~", ".")):

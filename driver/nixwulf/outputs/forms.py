@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from nixwulf.core.metric import Metric
 from nixwulf.outputs import ParseError, ToolFailed
 
 # Of speeds, times and sizes: none is negative, none so large that a float has no room for it.
@@ -75,3 +77,13 @@ def failure(lines: Iterable[str], first: int) -> tuple[int, str]:
             text = "".join(char if char.isprintable() else " " for char in line).strip()
             return number, f'; line {number} says "{text[:_LENGTH]}".'
     return 0, "."
+
+
+def as_printed(metrics: Iterable[Metric]) -> list[Metric]:
+    """Numbers that an output has once as values: they are no samples of several measurements."""
+    return [
+        replace(one, samples=(), value=one.samples[0])
+        if len(one.samples) == 1 and not one.distribution
+        else one
+        for one in metrics
+    ]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, as_printed, exactly
+from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, exactly
+from nixwulf.outputs.forms import as_printed
 
 _AVERAGE = re.compile(r"^\s*# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _OUT_OF_BOUNDS = re.compile(r"^\s*# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")

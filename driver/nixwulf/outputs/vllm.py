@@ -1,7 +1,4 @@
-"""vLLM's client, `vllm bench serve`, and SGLang's that was made of it, as JSON and as printed.
-
-https://github.com/sgl-project/sglang/blob/main/python/sglang/bench_serving.py
-"""
+"""vLLM's client, `vllm bench serve`, as JSON and as printed."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import Found, ParseError, Tool, ToolFailed, as_printed, model_of
-from nixwulf.outputs.forms import json_object
+from nixwulf.outputs import Found, ParseError, Tool, ToolFailed, model_of
+from nixwulf.outputs.forms import as_printed, json_object
 
 ENGINE = "vllm"
 _SERVE = "vllm bench serve"
@@ -26,7 +23,6 @@ _PRINTED: Mapping[str, str] = _LABELS_OF["printed"]
 _PRINTED_SOMETIMES: Mapping[str, str] = _LABELS_OF["sometimes"]
 # By the keys of JSON what else a record has: a metric with its unit, or what is seen beside one.
 _MORE: Mapping[str, Sequence[str]] = _LABELS_OF["more"]
-_BACKEND = re.compile(r"^ *Backend: +(\S+)", re.MULTILINE)
 SGLANG = ("Mean E2E Latency (ms):", '"mean_e2e_latency_ms"')
 """What a result of sglang's client has once, and vLLM's never."""
 _OFFLINE = "Offline Throughput Benchmark Result"  # sglang's other benchmark, with the same labels
@@ -110,31 +106,7 @@ RESULTS = re.compile(
     rf"^ *({_LABELS}|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\)):",
     re.MULTILINE,
 )
-
-
-def recognises_sglang(text: str) -> bool:
-    """The end-to-end latency, which it has by a name of its own."""
-    return any(mark in text for mark in SGLANG)
-
-
-def read_sglang(text: str) -> list[Found]:
-    """The pass; its backend shows whether the server was sglang's too."""
-    if not recognises_sglang(text):
-        raise ParseError("it is a result of vLLM's client; add --tool vllm-bench.")
-    found = parse_serve(text, cut=True)
-    backend = _BACKEND.search(text)
-    if backend and not found.backend:
-        found = replace(found, backend=backend[1])
-    return [served(text, found, "sglang-bench", "sglang.bench_serving", ("sglang", ENGINE))]
-
-
-TOOL = tuple(
-    Tool(name, known, reader, HEADS, RESULTS, failed=Found(name, ()))
-    for name, known, reader in (
-        ("vllm-bench", recognises, read),
-        ("sglang-bench", recognises_sglang, read_sglang),
-    )
-)
+TOOL = Tool("vllm-bench", recognises, read, HEADS, RESULTS, failed=Found("vllm-bench", ()))
 
 
 def served(
