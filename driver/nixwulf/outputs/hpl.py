@@ -83,10 +83,10 @@ def _solved(text: str) -> tuple[list[Solution], str]:
             # HPL 1 has three of each result.
             row = None
     problem = f"HPL's result in line {row[0]} has no residual check that PASSED." if row else orphan
-    if problem and not solutions:
-        raise ParseError(problem)
     if not solutions:
-        raise ParseError(f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'.")
+        raise ParseError(
+            problem or f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'."
+        )
     return solutions, problem
 
 

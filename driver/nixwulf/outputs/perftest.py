@@ -100,7 +100,6 @@ def read(text: str) -> list[Found]:
     """One case of the machines: rows of one size and test are samples."""
     rows = parse(text)
     titles = _TITLE.findall(text)
-    # A command calls each of the atomics atomic.
     operations = {name.lower() for name in titles or _COMMAND.findall(text)}
     found = _SETTING.findall(text)
     settings = {_SETTINGS[key]: {int(n) for name, n in found if name == key} for key, _ in found}

@@ -181,9 +181,8 @@ class Reading:
         failed = sum(one["outcome"] == "failed" for one in self.records)
         runs = plural(len(self.records), "run") + (f" ({failed} failed)" if failed else "")
         yield f"{self.path}: {names}, {runs}, {plural(values, 'value')}; {rest}."
-        yield from (f"{self.path}: {one}" for one in self.unread)
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
-        yield from (f"{self.path}: {one}" for one in reasons)
+        yield from (f"{self.path}: {one}" for one in (*self.unread, *reasons))
         notes = (str(one["source"].get("note", "")) for one in self.records)
         for note in dict.fromkeys(one.rpartition("; ")[2] for one in notes if _INFERRED in one):
             yield f"{self.path}: {note}; --nodes N says how many."

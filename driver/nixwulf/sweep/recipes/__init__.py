@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-MOST_TEXT = 1 << 16
-"""Characters of a recipe that is no YAML."""
+MOST_TEXT = 1 << 16  # characters of a recipe that is no YAML
 
 
 def is_yaml(path: Path) -> bool:

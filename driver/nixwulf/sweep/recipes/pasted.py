@@ -229,8 +229,7 @@ def _plain(text: str) -> str:
     that the text itself sets, and the default of one that it does not, stand for it.
     """
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if not _UNQUOTED.search(plain):
-        plain = _QUOTE.sub("", plain)
+    plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
     plain = _SHOWN.sub("\\\\\n", _FENCE.sub("", _PROMPT.sub("", plain)))
     plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
     plain = _DEFAULT.sub(r"\1", plain)
