@@ -93,7 +93,7 @@ class _Description:
         self.tables: Sequence[Mapping[str, Any]] = known.get("tables", ())
 
     def recognises(self, text: str) -> bool:
-        """One of its marks, in a line with a result or a head of them, or its words for a failure."""
+        """One of its marks, in a line with a result or their head, or its words for a failure."""
         if any(mark in text for mark in self.document.get("unless", ())):
             return False
         if any(words in text for words in self.document.get("fails", ())):
