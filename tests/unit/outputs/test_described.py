@@ -132,7 +132,9 @@ def test_the_title_of_a_test_may_have_a_stroke_in_it(records):
     # hand-made: no MPI is at hand (form: osu_mbw_mr.c of https://mvapich.cse.ohio-state.edu/benchmarks/)
     title = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.0\n"
     (record,) = records(
-        title + "# [ pairs: 4 ]\n# Size   MB/s   Messages/s\n1024   8000.50   7812988.28\n", TWO
+        # hand-made: as above (form: the same file)
+        title + "# [ pairs: 4 ]\n# Size   MB/s   Messages/s\n1024   8000.50   7812988.28\n",
+        TWO,
     )
     (metric,) = record["metrics"]
     assert metric["conditions"]["test"] == "MPI Multiple Bandwidth / Message Rate"

@@ -60,7 +60,7 @@ def test_no_address_and_no_folder_gets_into_a_reason(records):
 def test_of_two_runs_the_one_that_failed_is_a_record_of_its_own(records):
     text = fixture("perftest/read.txt")
     broken = re.sub(r"^ *\d+ +\d+ +\d.*$", "Failed to complete", text, flags=re.MULTILINE)
-    refused = "iperf3: error - unable to connect to server: Connection refused\n"
+    refused = fixture("iperf3/refused.txt")
     found = records(fixture("iperf3/client.txt") + refused)
     assert [one["outcome"] for one in found] == ["ok", "failed"]
     assert found[1]["source"]["line"] > 1
@@ -74,6 +74,7 @@ def test_of_two_runs_the_one_that_failed_is_a_record_of_its_own(records):
     [
         # no output: sentences that no benchmark prints
         "Error: unable to find user kyuz0: no matching entries in passwd file\n",
+        # no output: another sentence that no benchmark prints
         "my build failed with an error, llama is fine\n",
         fixture("hpl/no-mpirun.txt"),
         fixture("nccl-tests/row-cut.txt"),
