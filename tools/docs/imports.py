@@ -7,7 +7,7 @@ import inspect
 from markdown import code, table
 
 from nixwulf.outputs import Tool, all_tools
-from nixwulf.outputs.without_result import KINDS
+from nixwulf.outputs.described import KINDS
 
 _INTRODUCTION = """# Outputs that are read
 

@@ -106,7 +106,7 @@ def import_(
         _print_sweep(ctx, files)
         return
     if not platforms:
-        if not _is_output(files[0]):
+        if not _recognised(files[0])[1]:
             raise InputError(
                 f"{files[0]}: it looks like no tool's output and no recipe that is known; name the "
                 "tool with --tool and the nodes with --platform, or paste one command of an engine."
@@ -147,29 +147,33 @@ def import_(
     click.echo(f"{plural(len(new), 'record')} imported{there}; {shown} shows them.")
 
 
-def _is_output(path: Path) -> bool:
-    """Whether a tool recognises a file; one that cannot be read is named later."""
+def _recognised(path: Path) -> tuple[str, list[Tool]]:
+    """The text of a file, and the tools that recognise it; all, where it cannot be read."""
+    from nixwulf.core.files import read_bytes
     from nixwulf.outputs import all_tools
     from nixwulf.outputs.wrapping import decoded, plain
+    from nixwulf.results.importing import MOST_BYTES
 
+    tools = list(all_tools().values())
     try:
-        text = plain(decoded(path.read_bytes()))
-    except (OSError, UnicodeDecodeError):
-        return True
-    return any(tool.recognises(text) for tool in all_tools().values())
+        text = plain(decoded(read_bytes(path, MOST_BYTES)))
+    except (OSError, UnicodeDecodeError, InputError):
+        return "", tools
+    return text, [one for one in tools if one.recognises(text)]
 
 
 def _is_recipe(path: Path, ctx: click.Context) -> bool:
     """Whether it is a recipe, and no output of a tool below its command."""
-    from nixwulf.core.files import read_bytes
-    from nixwulf.outputs import all_tools
-    from nixwulf.results.importing import MOST_BYTES
-    from nixwulf.sweep.recipes.as_sweep import is_recipe, is_yaml
+    from nixwulf.sweep.recipes import MOST_TEXT, is_yaml
 
-    if ctx.params["tool"] or not is_recipe(path):
+    large = path.is_file() and path.stat().st_size > MOST_TEXT and not is_yaml(path)
+    if ctx.params["tool"] or large:
         return False
-    text = read_bytes(path, MOST_BYTES).decode("utf-8", "replace")
-    found = [one for one in all_tools().values() if one.recognises(text)]
+    from nixwulf.sweep.recipes.as_sweep import is_recipe
+
+    if not is_recipe(path):
+        return False
+    text, found = _recognised(path)
     if ctx.params["platforms"]:
         return not found
     return is_yaml(path) or not any(_has_results(one, text) for one in found)
@@ -250,7 +254,8 @@ def _content(record: Record) -> Record:
 
 
 def _words(record: Record) -> str:
-    """'llama-bench, tiny, 2 nodes: 4 metrics'."""
+    """'llama-bench, tiny, 2 nodes: 4 metrics', or 'failed'."""
     case = record["case"]
     parts = [case["benchmark"], case.get("model", ""), plural(case["nodes"], "node")]
-    return f"{', '.join(filter(None, parts))}: {plural(len(record['metrics']), 'metric')}"
+    ended = plural(len(record["metrics"]), "metric") if record["metrics"] else record["outcome"]
+    return f"{', '.join(filter(None, parts))}: {ended}"

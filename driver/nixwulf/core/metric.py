@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from nixwulf.core.files import DATA, read_toml
+
 Better = Literal["more", "less", ""]
 
 _TIME = re.compile(r"(n|u|m)?s(/[a-z]+)?")
@@ -31,22 +33,7 @@ class MetricFacts(NamedTuple):
     compared: bool = False
 
 
-METRICS: dict[str, MetricFacts] = {
-    "prompt": MetricFacts(predicted="tok/s", compared=True),
-    "decode": MetricFacts(predicted="tok/s", compared=True),
-    "acceptance": MetricFacts(long="acceptance of drafted tokens", better="more"),
-    "tokens_per_step": MetricFacts(long="tokens of a step of the model", better="more"),
-    "throughput": MetricFacts(compared=True),
-    "replica_throughput": MetricFacts("replica", "throughput of one replica"),
-    "ttft": MetricFacts("TTFT", "time to first token (TTFT)"),
-    "itl": MetricFacts("ITL", "time between tokens (ITL)"),
-    "turn_decode": MetricFacts(long="decode of a turn"),
-    "cached_share": MetricFacts("from cache", "share of the prompt from the cache", "more"),
-    "session_time": MetricFacts(long="time of a session"),
-    "perplexity": MetricFacts(better="less"),
-    "divergence": MetricFacts("KL", "mean Kullback-Leibler divergence (KL)", "less"),
-    "needle_recall": MetricFacts(better="more"),
-}
+METRICS = {name: MetricFacts(**known) for name, known in read_toml(DATA / "metrics.toml").items()}
 """In the order of all tables; then come other rates, times, and the rest."""
 
 

@@ -34,32 +34,7 @@ _KNOWN_WORD = re.compile(
     r"|stated|of|nvidia|unsloth|omni|cascade|v?\d+(\.\d+)*|r\d|hermes|mxfp4|moe|dynamic|imatrix"
 )
 _LEAST = 1.0
-# Patterns of names, bits of a weight of experts, and of the rest. The first that is found counts.
-# Blocks of llama.cpp: https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-common.h
-# (a block of Q4_0 has 32 weights in 18 bytes: 4.5 bits). A mix such as Q4_K_M has some tensors in
-# finer blocks, and the figures here are what whole files come to.
-_NAMES: tuple[tuple[str, float, float], ...] = (
-    (r"INT4 ?\+ ?BF16", 4.25, 16.0),
-    (r"NVFP4", 4.5, 16.0),
-    (r"MXFP4", 4.25, 8.5),
-    (r"AWQ.?8", 8.25, 8.25),
-    (r"AWQ|GPTQ|W4A16", 4.25, 4.25),
-    (r"OWN REQUANT|INT4-G32", 4.5, 4.5),
-    (r"INT4|NATIVE 4", 4.25, 4.25),
-    (r"FP8", 8.0, 8.0),
-    (r"BF16|F16|FP16", 16.0, 16.0),
-    (r"F32", 32.0, 32.0),
-    (r"IQ1|Q1", 2.0, 5.0),
-    (r"Q2_K|IQ2", 2.9, 4.9),
-    (r"Q3_K|IQ3", 3.6, 5.6),
-    (r"Q4_K|IQ4|Q4 CLASS|Q4$|Q4 ", 4.8, 6.0),
-    (r"Q4_?[01]|Q4", 4.5, 4.5),
-    (r"Q5", 5.7, 6.6),
-    (r"6.?BIT", 6.5, 6.5),
-    (r"Q6", 6.6, 6.6),
-    (r"Q8|8.?BIT", 8.5, 8.5),
-    (r"4.?BIT", 4.5, 4.5),
-)
+_NAMES = [tuple(one.values()) for one in read_toml(DATA / "quantizations.toml")["names"]]
 # Files for vLLM: all linear layers have few bits, the output matrix has 16 (what is left out is
 # lm_head: https://github.com/vllm-project/llm-compressor/blob/main/examples/awq/README.md).
 _OUTPUT_WHOLE = re.compile(r"AWQ|GPTQ|W4A16|INT4|FP8|NVFP4", re.IGNORECASE)

@@ -7,29 +7,12 @@ from __future__ import annotations
 
 import struct
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.llm.model_facts import Sizes, layer_count
 
 MAGIC = 0xA00ABCD
 TOKENIZER_MAGIC = 0x567124
-KEYS = {
-    "version": 0,
-    "architecture": 1,
-    "hidden": 2,
-    "feed_forward": 3,
-    "layers": 4,
-    "heads": 5,
-    "kv_heads": 6,
-    "experts": 7,
-    "experts_used": 8,
-    "vocabulary": 9,
-    "context": 10,
-    "activation": 11,
-    "rope_theta": 12,
-    "weights": 13,
-    "head_size": 19,
-    "epsilon": 20,
-    "expert_feed_forward": 21,
-}
+KEYS: dict[str, int] = read_toml(DATA / "dllama_keys.toml")
 HEADER_BYTES = 4096
 _F32 = 4
 # Weights of a block and its bytes, by the number of the type: f32, f16, q40, q80.

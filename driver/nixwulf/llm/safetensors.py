@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.llm.model_facts import (
     WINDOW_LAYERS_UNKNOWN,
     FirstBytes,
@@ -194,23 +195,7 @@ _MODEL_TYPES = {"llama": "llama", "qwen3moe": "qwen3_moe"}
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _WEIGHTS = "model.safetensors"
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_OF_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
-    "ffn_up_exps": "mlp.experts.{}.up_proj",
-    "ffn_down_exps": "mlp.experts.{}.down_proj",
-}
+_OF_LAYER = read_toml(DATA / "safetensors_names.toml")
 
 
 def ensure(model: RandomModel) -> Path:

@@ -16,7 +16,6 @@ a crash is kept; whether a run ended well is known by its exit status.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -38,6 +37,10 @@ _MOST = 2**53
 
 class ParseError(NixwulfError):
     """An output that is not what its tool prints when all went well."""
+
+
+class ToolFailed(ParseError):
+    """An output in which the tool itself says why it has no result: a run that failed."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Found:
     machines: it measures the machines, so that there is no engine, model or parallelism.
     engine and model: blocks as in a record. note: what no other key of a record holds. peer: whom
     it was measured with, by an address that gets into no record. line: in which it begins.
+    failure: why the run failed, which then has no metrics.
     """
 
     benchmark: str
@@ -90,6 +94,7 @@ class Found:
     warnings: tuple[str, ...] = ()
     peer: str = ""
     line: int = 1
+    failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,8 @@ class Tool:
     heads and results: the lines with which a run begins and those with its numbers, by which
     outputs.runs splits a text (and says what groups in them mean); None: runs are JSON objects.
     ignored: what the tool repeats of others. reads_all: read takes several runs, and gives each
-    case its line. what: what is read, where no module of its own says so.
+    case its line. what: what is read, where no module of its own says so. failed: the case of a
+    run that ended with ToolFailed; None: it is none.
     """
 
     name: str
@@ -110,6 +116,7 @@ class Tool:
     ignored: re.Pattern[str] | None = None
     reads_all: bool = False
     what: str = ""
+    failed: Found | None = None
 
 
 @cache
@@ -127,10 +134,11 @@ def documents(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
     seen: Counter[str] = Counter()
     found = []
     for one in map(_checked, metrics):
-        key = json.dumps([one.name, one.conditions], sort_keys=True)
+        key = repr((one.name, sorted(one.conditions.items())))
         seen[key] += 1
-        later = {"pass": seen[key]} if seen[key] > 1 else {}
-        found.append(replace(one, conditions={**one.conditions, **later}).document())
+        if seen[key] > 1:
+            one = replace(one, conditions={**one.conditions, "pass": seen[key]})  # noqa: PLW2901
+        found.append(one.document())
     return found
 
 
@@ -148,17 +156,9 @@ def _checked(metric: Metric) -> Metric:
     if (not kept and metric.value is None) or (unit == "tok/s" and nothing):
         raise ParseError(f"{name} is 0 {unit}, expected a speed above 0.")
     conditions, observed = present(metric.conditions), present(metric.observed)
+    if (kept, conditions, observed) == (metric.samples, metric.conditions, metric.observed):
+        return metric
     return replace(metric, samples=kept, conditions=conditions, observed=observed)
-
-
-def as_printed(metrics: Iterable[Metric]) -> list[Metric]:
-    """Numbers that an output has once as values: they are no samples of several measurements."""
-    return [
-        replace(one, samples=(), value=one.samples[0])
-        if len(one.samples) == 1 and not one.distribution
-        else one
-        for one in metrics
-    ]
 
 
 def model_of(name: str) -> dict[str, str]:

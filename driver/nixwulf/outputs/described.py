@@ -3,6 +3,7 @@
 data/outputs has a file a tool. In a pattern <name> is a number that is called so; a group of any
 other text is written out, (?P<model>\\S+). What a name becomes is listed once a tool: a metric, a
 condition, or else something observed beside the metrics of its line.
+data/outputs_without_result.toml has outputs that people have beside those of benchmarks.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, ONE, PAIR, Found, ParseError, Tool, as_printed, model_of
-from nixwulf.outputs.forms import NUMBER, cells, last_words, mean_and_deviation
+from nixwulf.outputs import ANY, ONE, PAIR, Found, ParseError, Tool, model_of
+from nixwulf.outputs.forms import NUMBER, as_printed, cells, mean_and_deviation, without_result
 
 _FOLDER = DATA / "outputs"
 _NODES = {"": ANY, "one": ONE, "pair": PAIR}
@@ -33,20 +34,26 @@ _LONGEST_LINE = 4096
 class _Run:
     """What the lines of one run gave so far, the first of which is line.
 
-    shared and observed: of all its metrics; section: of those that come after it. names: columns
-    of its table; called: of its metrics.
+    shared and observed: of all its metrics; section: of those that come after it; lasting: of the
+    runs after it too, unless they say otherwise. names: columns of its table; called: of its
+    metrics.
     """
 
     line: int = 0
     subject: dict[str, str] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
     section: dict[str, Any] = field(default_factory=dict)
+    lasting: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
     table: Mapping[str, Any] = field(default_factory=dict)
     above: dict[str, str] = field(default_factory=dict)
+
+    def next(self, line: int) -> _Run:
+        """The run after it."""
+        return _Run(line, dict(self.subject), dict(self.lasting), lasting=self.lasting)
 
     def differing(self, subject: Mapping[str, str], shared: Mapping[str, Any]) -> set[str]:
         """The keys that another line of the run has another value for."""
@@ -76,6 +83,7 @@ class _Description:
         self.name: str = known["name"]
         self.metrics: Mapping[str, Any] = known["metrics"]
         self.sections = set(known.get("sections", ()))
+        self.lasting = set(known.get("lasting", ()))
         self.conditions = self.sections | set(known.get("conditions", ()))
         shared, own = known.get("lines", ()), known.get("rows", ())
         self.lines = [(_pattern(one), False) for one in shared]
@@ -85,9 +93,11 @@ class _Description:
         self.tables: Sequence[Mapping[str, Any]] = known.get("tables", ())
 
     def recognises(self, text: str) -> bool:
-        """One of its marks, in a line that has a result or is the head of its results."""
+        """One of its marks, in a line with a result or their head, or its words for a failure."""
         if any(mark in text for mark in self.document.get("unless", ())):
             return False
+        if any(words in text for words in self.document.get("fails", ())):
+            return True
         marks = [mark for mark in self.document["marks"] if mark in text]
         lines = text.splitlines() if marks else []
         lines = [line for line in lines if any(mark in line for mark in marks)]
@@ -95,7 +105,7 @@ class _Description:
         return any(
             (self.settings and self.settings in line)
             or self._head(line)[0]
-            or any(one.search(line[:_LONGEST_LINE]) for one in known)
+            or any(one.search(_short(line)) for one in known)
             for line in lines
         )
 
@@ -104,6 +114,9 @@ class _Description:
         for table in self.tables:
             if all(name in line for name in table["head"]) and len(line) < _LONGEST_LINE:
                 names = cells(line) or re.findall(_words(table["columns"]), line.lstrip("# "))
+                whole = [one for one in table["columns"] if one.endswith(names[0])]
+                if whole and names[0] not in whole:  # the beginning of a paste is cut off
+                    names[0] = whole[0]
                 if set(table["head"]) <= set(names):
                     return names, table
         return [], {}
@@ -112,7 +125,7 @@ class _Description:
         """A case a run; raises ParseError where there is none."""
         runs = [_Run()]
         for number, line in enumerate(text.splitlines(), 1):
-            self._line(number, line[:_LONGEST_LINE], runs)
+            self._line(number, _short(line), runs)
         kept = [run for run in runs if run.metrics]
         tables = sum(bool(run.table) for run in kept)
         found = [
@@ -120,10 +133,7 @@ class _Description:
             for number, run in enumerate(kept, 1)
         ]
         if not found:
-            raise ParseError(
-                f"{self.name}: no result in {len(text.splitlines())} lines, expected one such as "
-                f"{self.document['example']!r}{last_words(text)}"
-            )
+            raise without_result(self.name, f"one such as {self.document['example']!r}", text)
         return found
 
     def _line(self, number: int, line: str, runs: list[_Run]) -> None:
@@ -131,7 +141,7 @@ class _Description:
         names, table = self._head(line)
         begins = bool(self.begins.search(line))
         if runs[-1].metrics and (begins or (names and runs[-1].table)):
-            runs.append(_Run(number, dict(runs[-1].subject)))
+            runs.append(runs[-1].next(number))
         run = runs[-1]
         run.line = run.line or (number if begins else 0)
         if names:
@@ -163,9 +173,13 @@ class _Description:
         shared = {} if own else {k: v for k, v in conditions.items() if k not in self.sections}
         differing = runs[-1].differing(subject, shared)
         if there and (differing or (not own and there & {self._name(name) for name in given})):
-            runs.append(_Run(line, dict(runs[-1].subject)))
+            runs.append(runs[-1].next(line))
         run = runs[-1]
-        run.line = run.line or line
+        lasting = {key: one for key, one in shared.items() if key in self.lasting}
+        if lasting and not run.line:
+            run.lasting |= lasting
+        else:
+            run.line = run.line or line
         run.subject |= subject
         beside = {
             key: _value(text)
@@ -174,7 +188,7 @@ class _Description:
         }
         run.section |= {key: one for key, one in conditions.items() if key in self.sections}
         run.shared |= shared
-        for key in differing & run.shared.keys() if not there else ():
+        for key in (differing - self.lasting) & run.shared.keys() if not there else ():
             # Two lines state it differently, and nothing shows of what each is.
             del run.shared[key]
         run.observed |= {} if given or own else beside
@@ -197,7 +211,8 @@ class _Description:
         if numbers is None:
             raise ParseError(f"{value} is {text[:40]!r}, expected a number.")
         times = known.get("times", 1)
-        mean, deviation = _times(numbers[0], times), numbers[1]
+        over = float(observed[known["over"]]) if "over" in known else 1.0
+        mean, deviation = _times(numbers[0] / (over or 1.0), times), numbers[1]
         return Metric(
             self._name(value),
             known["unit"],
@@ -226,18 +241,29 @@ class _Description:
                     problem = error.format_message()
                     raise ParseError(f"{self.name}, line {line}: {problem}") from None
 
+    def failed(self) -> Found:
+        """A case that has no result."""
+        known = self.document
+        return Found(
+            known.get("benchmark", self.name),
+            (),
+            machines=known.get("machines", False),
+            nodes=_NODES[known.get("nodes", "")],
+            engine={"name": known["engine"]} if "engine" in known else {},
+        )
+
     def _found(self, run: _Run, parameters: Mapping[str, Any], text: str) -> Found:
         known, subject = self.document, run.subject
         version = subject.get("version", "")
         note = subject.get("note") or (f"{self.name} {version}" if version else "")
-        ends = known.get("ends", "")
-        return Found(
-            known.get("benchmark", self.name),
-            run.finished(),
-            machines=known.get("machines", False),
-            nodes=_NODES[known.get("nodes", "")],
+        ends, case = known.get("ends", ""), self.failed()
+        alone = re.search(known.get("one_node", _NEVER), str(run.shared.get("label", "")))
+        return replace(
+            case,
+            metrics=run.finished(),
+            nodes=ONE if alone else case.nodes,
             parameters=parameters,
-            engine={"name": known["engine"], "version": version} if "engine" in known else {},
+            engine={**case.engine, "version": version} if case.engine else {},
             model=model_of(subject.get("model", "")),
             transport=subject.get("transport"),
             fabric=subject.get("fabric"),
@@ -245,6 +271,12 @@ class _Description:
             warnings=() if ends in text else (f"It ends before its line {ends!r}.",),
             line=run.line,
         )
+
+
+def _short(line: str) -> str:
+    """Both ends of a line: an answer of a server has its figures at the end."""
+    half = _LONGEST_LINE // 2
+    return line if len(line) <= _LONGEST_LINE else f"{line[:half]} {line[-half:]}"
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -278,8 +310,27 @@ def _times(number: float, factor: float) -> float:
 
 def _tool(path: Path) -> Tool:
     known = _Description(path)
-    what = known.document["what"]
-    return Tool(known.name, known.recognises, known.read, reads_all=True, what=what)
+    what, failed = known.document["what"], known.failed()
+    return Tool(known.name, known.recognises, known.read, reads_all=True, what=what, failed=failed)
+
+
+class Kind(NamedTuple):
+    """An output without a benchmark's result: its name, what it holds, how it is recognised."""
+
+    name: str
+    what: str
+    pattern: re.Pattern[str]
+
+
+KINDS = tuple(
+    Kind(name, one["what"], re.compile(one["pattern"], re.MULTILINE))
+    for name, one in read_toml(DATA / "outputs_without_result.toml").items()
+)
+
+
+def kind_of(text: str) -> Kind | None:
+    """What a text is of these, or None."""
+    return next((kind for kind in KINDS if kind.pattern.search(text)), None)
 
 
 TOOL = tuple(_tool(path) for path in sorted(_FOLDER.glob("*.toml")))

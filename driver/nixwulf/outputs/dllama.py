@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, ONE, Found, Nodes, ParseError, Tool, exactly
+from nixwulf.outputs import ANY, ONE, Found, Nodes, ParseError, Tool, ToolFailed, exactly
 
 ENGINE = "distributed-llama"
 # The piece of text that ends a token's line may hold anything, so it may itself end lines.
@@ -68,7 +68,7 @@ def parse(text: str) -> Inference:
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if match := _ERROR.match(line):
-            _refuse(number, f"no error, but it prints {match[1]!r}")
+            raise ToolFailed(f"dllama failed in line {number}: {match[1].rstrip('.')}.")
     batches, tokens = steps(text, "Eval"), steps(text, "Pred")
     evaluation, prediction = (_block(lines, name) for name in _BLOCKS)
     # Of the two blocks alone, as people paste them, there is no line of a token.
@@ -124,6 +124,7 @@ TOOL = Tool(
         r"^(?:\S+ )?(?:(?:Eval|Pred) *\d+ ms|Critical error: )|^(Prediction)\n    nTokens: \d",
         re.MULTILINE,
     ),
+    failed=Found("dllama", (), engine={"name": ENGINE}),
 )
 
 

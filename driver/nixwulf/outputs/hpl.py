@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import Found, Nodes, ParseError, Tool
+from nixwulf.outputs import Found, Nodes, ParseError, Tool, ToolFailed
 
 _NUMBER = r"[\d.]+(?:[eE][+-]?\d+)?"
 _ROW = re.compile(
-    rf"^W[RC]\w+\s+(?P<n>\d+)\s+(?P<nb>\d+)\s+(?P<p>\d+)\s+(?P<q>\d+)\s+"
+    rf"^(?P<variant>W[RC]\w+)\s+(?P<n>\d+)\s+(?P<nb>\d+)\s+(?P<p>\d+)\s+(?P<q>\d+)\s+"
     rf"(?P<time>{_NUMBER})\s+(?P<gflops>{_NUMBER})$"
 )
 _RESIDUAL = re.compile(r"^\|\|Ax-b\|\|.*=\s*(?P<value>\S+)\s+\.+\s+(?P<verdict>PASSED|FAILED)$")
@@ -34,7 +34,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """A solved problem; residual is HPL's scaled one.
+    """A solved problem; residual is HPL's scaled one, variant its name for how it was solved.
 
     line and last_line are the numbers (from 0) of the lines of its result and of its residual.
     """
@@ -45,36 +45,49 @@ class Solution:
     residual: float
     line: int
     last_line: int
+    variant: str = ""
 
 
 def parse(text: str) -> list[Solution]:
     """The problems whose residual check passed; raises ParseError unless all that ran did."""
+    solutions, problem = _solved(text)
+    if problem:
+        raise ParseError(problem)
+    return solutions
+
+
+def _solved(text: str) -> tuple[list[Solution], str]:
+    """The same, and why a result is none of them; raises ParseError where there is none at all."""
     solutions: list[Solution] = []
     row: tuple[int, re.Match[str]] | None = None
+    orphan = ""
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip()
         failed = _ERROR.match(line)
         if failed and line.startswith(">>>"):
-            raise ParseError(f"HPL refused its input in line {number}: {line.strip('<> ')}.")
+            raise ToolFailed(f"HPL refused its input in line {number}: {line.strip('<> ')}.")
         if match := _ROW.match(line):
             if row:
                 break
             row = number, match
         elif match := _RESIDUAL.match(line):
-            if row is None:
-                raise ParseError(f"HPL has a residual in line {number} and no result before it.")
             if match["verdict"] == "FAILED":
-                raise ParseError(
+                raise ToolFailed(
                     f"HPL's residual check FAILED in line {number} with {match['value']}: the "
                     "result is wrong."
                 )
-            solutions.append(_solution(row[1], match["value"], row[0] - 1, number - 1))
+            if row:
+                solutions.append(_solution(row[1], match["value"], row[0] - 1, number - 1))
+            elif not solutions:
+                orphan = f"HPL has a residual in line {number} and no result before it."
+            # HPL 1 has three of each result.
             row = None
-    if row:
-        raise ParseError(f"HPL's result in line {row[0]} has no residual check that PASSED.")
+    problem = f"HPL's result in line {row[0]} has no residual check that PASSED." if row else orphan
     if not solutions:
-        raise ParseError(f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'.")
-    return solutions
+        raise ParseError(
+            problem or f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'."
+        )
+    return solutions, problem
 
 
 def recognises(text: str) -> bool:
@@ -85,12 +98,21 @@ def recognises(text: str) -> bool:
 
 def read(text: str) -> list[Found]:
     """One case of the machines, with at most a node a process."""
-    solved = parse(text)
+    solved, problem = _solved(text)
     ranks = max(one.problem.p * one.problem.q for one in solved)
     processes = "1 process" if ranks == 1 else f"{ranks} processes"
     nodes = Nodes(1 if ranks == 1 else None, 1, ranks, processes)
     program = "hpcc" if "HPC Challenge" in text else "xhpl" if "HPLinpack" in text else None
-    return [Found("hpl", metrics(solved, program), machines=True, nodes=nodes)]
+    variants: dict[str, list[Solution]] = {}
+    for one in solved:
+        variants.setdefault(one.variant, []).append(one)
+    found = [
+        metric
+        for variant, own in variants.items()
+        for metric in metrics(own, {"program": program, "variant": variant})
+    ]
+    warnings = (problem,) if problem else ()
+    return [Found("hpl", found, machines=True, nodes=nodes, warnings=warnings)]
 
 
 TOOL = Tool(
@@ -104,23 +126,24 @@ TOOL = Tool(
         r"^[ \t]*(?:W[RC]\w+ +\d|\|\|Ax-b\|\|.*(?:PASSED|FAILED)|(End of Tests)|HPL ERROR|>>>)",
         re.MULTILINE,
     ),
+    failed=Found("hpl", (), machines=True),
 )
 
 
 def metrics(
-    solved: Sequence[Solution], program: str | None, state: str | None = None
+    solved: Sequence[Solution], more: Mapping[str, str | None], state: str | None = None
 ) -> list[Metric]:
     """Gflop/s and seconds; a problem that was solved several times has as many samples.
 
-    program: xhpl or hpcc, None where it is not known. state: warm, cold, or None where it is not
-    known.
+    more: further conditions, such as the program (xhpl or hpcc). state: warm, cold, or None where
+    it is not known.
     """
     alike: dict[Problem, list[Solution]] = {}
     for one in solved:
         alike.setdefault(one.problem, []).append(one)
     found = []
     for problem, own in alike.items():
-        conditions = {**asdict(problem), "program": program}
+        conditions = {**asdict(problem), **more}
         worst = {"residual": max(one.residual for one in own)}
         gflops, seconds = tuple(one.gflops for one in own), tuple(one.seconds for one in own)
         found.append(Metric("gflops", "Gflop/s", gflops, state, conditions, observed=worst))
@@ -137,6 +160,7 @@ def _solution(row: re.Match[str], residual: str, line: int, last_line: int) -> S
             residual=float(residual),
             line=line,
             last_line=last_line,
+            variant=row["variant"],
         )
     except ValueError:
         raise ParseError(f"HPL's numbers before line {last_line + 1} are none.") from None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 from nixwulf.outputs.forms import json_object
 
 _ROW = re.compile(
@@ -22,6 +22,7 @@ _ROW = re.compile(
 )
 _ERROR = re.compile(r"^iperf3?: (?:error - )?(?P<words>.+)$")
 _NEVER_BEGAN = r"^[ \t]*iperf3?: error - unable to (?:connect|create|start|receive control)"
+_OWN_WORDS = re.compile(rf'{_NEVER_BEGAN}|"version":\s*"iperf', re.MULTILINE)
 # What the client sends is forward, whichever side prints it.
 _DIRECTION = {"TX-C": "forward", "RX-S": "forward", "RX-C": "reverse", "TX-S": "reverse"}
 _GBPS = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -76,7 +77,7 @@ def parse(text: str) -> dict[str, Flow]:
     """
     flows, error = _flows(text)
     if error:
-        raise ParseError(f"iperf3 failed: {error.rstrip('.')}.")
+        raise ToolFailed(f"iperf3 failed: {error.rstrip('.')}.")
     if not flows or not all(flow.received_gbps or flow.sent_gbps for flow in flows.values()):
         last = len(text.splitlines())
         raise ParseError(f"iperf3 printed no summary by line {last}, expected sender or receiver.")
@@ -92,10 +93,13 @@ def parse_unfinished(text: str) -> dict[str, Flow]:
 
 
 def recognises(text: str) -> bool:
-    """An interval of its text, or the keys that no other tool's JSON has together."""
+    """An interval of its text, its own error, or keys that no other tool's JSON has together."""
     if '"bits_per_second"' in text and '"sum_sent"' in text:
         return True
-    return any(_ROW.match(line.strip()) for line in text.splitlines())
+    if "iperf" in text and _OWN_WORDS.search(text):
+        return True
+    lines = text.splitlines() if "bits/sec" in text else ()
+    return any(_ROW.match(line.strip()) for line in lines)
 
 
 def read(text: str) -> list[Found]:
@@ -139,6 +143,7 @@ TOOL = Tool(
         rf"|^[ \t]*\[ *(?:\d+|SUM)\]\S* +\d|{_NEVER_BEGAN}",
         re.MULTILINE,
     ),
+    failed=Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp"),
 )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import csv
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -22,7 +21,7 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import Found, Nodes, ParseError, Tool, exactly
-from nixwulf.outputs.forms import NUMBER, cells, failure, last_words, mean_and_deviation
+from nixwulf.outputs.forms import NUMBER, cells, failure, mean_and_deviation, without_result
 
 ENGINE = "llama.cpp"
 _DECODER = json.JSONDecoder()
@@ -48,9 +47,11 @@ _ALWAYS = ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "n_gpu_layers
 _NO_SETTING = re.compile(_COLUMNS["no_setting"])
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
 _DESCRIPTION = re.compile(r"(?P<architecture>\S+) \S+ (?P<weights>.+)")
+_SPEED = re.compile(NUMBER)
+_SCALARS = (int, float, str)
 _EXACT = {"bytes": "model_size", "parameters": "model_n_params"}
 _HEAD = {"test", "t/s"}
-_KEYED = re.compile(r'\\?"build_commit\\?"')
+_KEYED = ('"build_commit"', '"build_commit\\"')
 # After it a process has printed its last row; one in JSON that is whole is not looked at.
 _DIED = re.compile(_COLUMNS["died"])
 _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
@@ -89,28 +90,25 @@ class LlamaBenchRow:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What the run was set to, by the keys of its JSON."""
-        return {
-            _KEYS.get(key, key): _plain(value)
-            for key, value in self.details.items()
-            if _is_setting(key) and isinstance(value, int | float | str)
-        }
+        """What the run was set to, by the keys of its JSON; rows that agree share it."""
+        found = self.details
+        names = _settings_among(tuple(found))
+        return _settings(tuple((n, found[n]) for n in names if isinstance(found[n], _SCALARS)))
 
 
 def parse(text: str) -> tuple[LlamaBenchRow, ...]:
     """The results in the order in which they were printed; at least one."""
-    rows = (*_json_rows(text), *_csv_rows(text), *_sql_rows(text), *_table_rows(text))
+    keyed = [_json_rows, _csv_rows, _sql_rows] if "avg_ts" in text else []
+    tables = [_table_rows] if "|" in text or "\t" in text else []
+    rows = tuple(row for form in (*keyed, *tables) for row in form(text))
     if not rows:
-        raise ParseError(
-            f"llama-bench: no result row in {len(text.splitlines())} lines, expected a table, "
-            f"JSON, CSV or SQL of results{last_words(text)}"
-        )
+        raise without_result("llama-bench", "rows of a table, JSON, CSV or SQL", text)
     return rows
 
 
 def recognises(text: str) -> bool:
     """Rows, the head of a table without any, or a backtrace of llama-bench."""
-    if _KEYED.search(text) and "n_prompt" in text:
+    if any(key in text for key in _KEYED) and "n_prompt" in text:
         return True
     for line in text.splitlines():
         found = cells(line)
@@ -159,7 +157,8 @@ def _concerns(last: int, rows: Sequence[LlamaBenchRow]) -> bool:
     return not last or any(row.line == last for row in rows)
 
 
-TOOL = Tool("llama-bench", recognises, read, reads_all=True)
+_FAILED = Found("llama-bench", (), engine={"name": ENGINE})
+TOOL = Tool("llama-bench", recognises, read, reads_all=True, failed=_FAILED)
 
 
 def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
@@ -259,10 +258,9 @@ def _sql_rows(text: str) -> Iterator[LlamaBenchRow]:
 
 def _separated(line: str, quote: str) -> list[str]:
     try:
-        rows = list(csv.reader(io.StringIO(line), quotechar=quote, skipinitialspace=True))
+        return next(csv.reader([line], quotechar=quote, skipinitialspace=True), [])
     except csv.Error:
         return []
-    return rows[0] if rows else []
 
 
 def _keyed_row(values: Mapping[str, Any], line: int) -> LlamaBenchRow:
@@ -302,7 +300,8 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
         found = cells(line)
         build = _BUILD.match(line.strip())
         if _is_head(found):
-            head = found
+            # The first column of a paste whose beginning is cut off.
+            head = ["model", *found[1:]] if "model".endswith(found[0]) else found
         elif _is_row(found, head):
             open_rows.append(_table_row(found, head, number))
         elif _MODEL_OPTION.search(line.partition("llama-bench ")[2]):
@@ -388,19 +387,19 @@ def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> i
     """Those that the command named or, where it is not known, those that the log names."""
     if named is not None or endpoints:
         return len(endpoints if named is None else named)
-    return None if "RPC" in backend else 0
+    return 0 if backend and "RPC" not in backend else None
 
 
 def _count(values: Mapping[str, Any], key: str, line: int) -> int:
     text = str(values.get(key))
-    if not re.fullmatch(r"[0-9]{1,9}", text):
+    if not (text.isascii() and text.isdecimal() and len(text) < len("1000000000")):
         raise ParseError(f"llama-bench, line {line}: {key} is {text[:40]!r}, expected a count.")
     return int(text)
 
 
 def _speed(value: Any, line: int) -> float:
     text = str(value)
-    if not re.fullmatch(NUMBER, text):
+    if not _SPEED.fullmatch(text):
         raise ParseError(f"llama-bench, line {line}: {text[:40]!r} is no speed, expected '55.73'.")
     return float(text)
 
@@ -418,7 +417,7 @@ def _warnings(lines: Sequence[str], first: int) -> tuple[int, tuple[str, ...]]:
 def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     first = rows[0]
     split = str(first.settings.get("split_mode", "layer"))
-    reported = [row.settings for row in rows]
+    reported = list({id(row.settings): row.settings for row in rows}.values())
     keys = {key for one in reported for key in one}
     differing = {key for key in keys if len({one.get(key) for one in reported}) > 1}
     # A table has a column for what was not left at its default; JSON has all there is.
@@ -438,7 +437,8 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
 def _nodes(row: LlamaBenchRow) -> Nodes:
     """The head and a node for each RPC server, one of which the head may run itself."""
     if row.rpc_servers is None:
-        return Nodes(why="its build has RPC, and no line names a server")
+        seen = "its build has RPC, and no line names a server" if row.backend else "no backend"
+        return Nodes(why=seen)
     if row.rpc_servers == 0:
         return exactly(1, f"the backend {row.backend} and no RPC server")
     servers = row.rpc_servers
@@ -448,16 +448,26 @@ def _nodes(row: LlamaBenchRow) -> Nodes:
     return Nodes(servers + 1, max(2, servers), servers + 1, f"{servers} RPC servers and the head")
 
 
+@lru_cache(64)
+def _settings_among(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if not _NO_SETTING.fullmatch(name))
+
+
 @lru_cache(1024)
-def _is_setting(key: str) -> bool:
-    return not _NO_SETTING.fullmatch(key)
+def _settings(values: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return {_KEYS.get(name, name): _plain(value) for name, value in values}
 
 
 def _plain(value: Any) -> Any:
     """Numbers as such: a table and CSV have texts, and JSON has true for a table's 1."""
     if isinstance(value, bool):
         return int(value)
-    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}", value) else value
+    return _of_text(value) if isinstance(value, str) else value
+
+
+@lru_cache(4096)
+def _of_text(value: str) -> int | str:
+    return int(value) if re.fullmatch(r"-?[0-9]{1,15}", value) else value
 
 
 def _engine(row: LlamaBenchRow) -> dict[str, Any]:

@@ -10,44 +10,24 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
 from nixwulf.outputs import Found, ParseError, Tool, model_of
-from nixwulf.outputs.forms import cells, json_object, last_words, mean_and_deviation
+from nixwulf.outputs.forms import cells, json_object, mean_and_deviation, without_result
 
 _TEST = re.compile(
     r"(?P<context>ctx_)?(?P<kind>pp|tg)(?P<tokens>[0-9]{1,9})?(?: @ d(?P<depth>[0-9]{1,9}))?"
     r"(?: \(c(?P<concurrency>[0-9]{1,6})\))?"
 )
 _VERSION = re.compile(r"llama-benchy \(([^)\s]+)\)")
-_TIMES = {"ttfr (ms)": "ttfr", "est_ppt (ms)": "prompt_time", "e2e_ttft (ms)": "ttft"}
-# By what a test measures: of all requests together, and of each.
-_SPEEDS = {
-    "pp": {
-        "t/s (total)": "prompt_throughput",
-        "t/s (req)": "prompt",
-        "t/s": "prompt",
-        "peak t/s": "peak_prompt_throughput",
-        "peak t/s (req)": "peak_prompt",
-    },
-    "tg": {
-        "t/s (total)": "throughput",
-        "t/s (req)": "decode",
-        "t/s": "decode",
-        "peak t/s": "peak_throughput",
-        "peak t/s (req)": "peak_decode",
-    },
-}
+_DATA = read_toml(DATA / "llama_benchy.toml")
+_TIMES: Mapping[str, str] = _DATA["times"]
+_SPEEDS: Mapping[str, Mapping[str, str]] = _DATA["speeds"]
+_KEYS: Mapping[str, Mapping[str, str]] = _DATA["keys"]
 COLUMNS = ("t/s (total)", "t/s (req)", "peak t/s", "peak t/s (req)", *_TIMES)
 """Those of its table with several requests at once that have numbers."""
 _OF_ONE = {"t/s (req)": "t/s", "t/s (total)": "", "peak t/s (req)": ""}
-# Keys of its JSON, https://github.com/eugr/llama-benchy/blob/main/schemas/benchmark_report_schema.json
-_KEYS = {
-    "pp": {"pp_throughput": "t/s (total)", "pp_req_throughput": "t/s (req)"}
-    | {"ttfr": "ttfr (ms)", "est_ppt": "est_ppt (ms)", "e2e_ttft": "e2e_ttft (ms)"},
-    "tg": {"tg_throughput": "t/s (total)", "tg_req_throughput": "t/s (req)"}
-    | {"peak_throughput": "peak t/s", "peak_req_throughput": "peak t/s (req)"},
-}
 _MOST_TOKENS = 10**9
 
 
@@ -77,10 +57,7 @@ def read(text: str) -> list[Found]:
             row = dict(zip(head, found, strict=True))
             models.setdefault(row["model"], []).extend(_metrics(row, number))
     if not models:
-        raise ParseError(
-            f"llama-benchy: no result row in {len(text.splitlines())} lines, expected a table with "
-            f"the columns model, test, t/s and ttfr (ms){last_words(text)}"
-        )
+        raise without_result("llama-benchy", "a table with model, test, t/s and ttfr (ms)", text)
     version = _VERSION.search(text)
     note = f"llama-benchy {version[1]}" if version else ""
     return [
@@ -95,6 +72,7 @@ TOOL = Tool(
     read,
     heads=re.compile(r"^[ \t]*\| *model *\| *test *\|", re.MULTILINE),
     results=re.compile(r"^[ \t]*\|[^|\n]+\| *(?:ctx_)?(?:pp|tg)", re.MULTILINE),
+    failed=Found("llama-benchy", ()),
 )
 
 

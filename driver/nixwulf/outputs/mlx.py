@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import ANY, Found, ParseError, Tool, exactly, model_of
+from nixwulf.outputs.forms import without_result
 
 ENGINE = "mlx"
 _TIMING = re.compile(r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)")
@@ -62,9 +63,9 @@ def parse(text: str) -> Trials:
                 _refuse(number, f"trial {len(trials) + 1}")
             trials.append(_trial(match[2], number))
     if sizes is None:
-        _refuse(number, "a line 'Timing with prompt_tokens=...'")
+        raise without_result("mlx_lm.benchmark", "a line 'Timing with prompt_tokens=...'", text)
     if not trials:
-        _refuse(number, "a line 'Trial 1:  prompt_tps=...'")
+        raise without_result("mlx_lm.benchmark", "a line 'Trial 1:  prompt_tps=...'", text)
     return Trials(*sizes, tuple(trials))
 
 
@@ -106,6 +107,7 @@ TOOL = Tool(
         r"^.{0,20}\[INFO\] Running |^Running warmup\.\.|^Timing with prompt_tokens=", re.MULTILINE
     ),
     results=re.compile(r"^Trial \d+: ", re.MULTILINE),
+    failed=Found("mlx_lm.benchmark", (), engine={"name": ENGINE}),
 )
 
 

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, Found, ParseError, Tool, as_printed, exactly
+from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, exactly
+from nixwulf.outputs.forms import as_printed
 
 _AVERAGE = re.compile(r"^\s*# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _OUT_OF_BOUNDS = re.compile(r"^\s*# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")
-# size, count, type, redop, root, then time, algbw, busbw and #wrong twice.
-_COLUMNS = 13
+_TABLES = read_toml(DATA / "nccl_tests.toml")
+_COLUMNS: Sequence[str] = _TABLES["columns"]
+_METRICS: Mapping[str, tuple[str, str, int]] = _TABLES["metrics"]
 _SUMMARY = ["collective", "mode"]
 _STARTING = re.compile(
     r"^[ \t]*# Collective test (?:starting|concluded): (\w+?)(?:_perf)?$", re.MULTILINE
 )
 _RANK = re.compile(r"^[ \t]*#\s+Rank\s+\d+ .*?\bon\s+(\S+) device", re.MULTILINE)
 _WARM_UP = re.compile(r"warmup iters: (\d{1,9})")
-# As the benchmark of this driver names them.
-_NAMES = {"alltoall": "all_to_all", "sendrecv": "send_receive", "allreduce": "all_reduce"}
 _PLACEMENTS = ("out-of-place", "in-place")
 _BITS = 8
+_UNCHECKED = "nccl-tests did not check its values (N/A)."
 _PAIR = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 # Not NCCL's own warnings: RCCL has some at every start, and goes on.
 _ERROR = re.compile(r"Test (?:(?:NCCL|CUDA|HIP) )?failure")
@@ -33,61 +36,73 @@ _BEGINNING = re.compile(r"^ *\d+ +\d+ +[a-z]\w* +\w+ +-?\d")
 
 @dataclass(frozen=True)
 class NcclRow:
-    """A size in bytes: microseconds and GB/s of the bus, out of place and in place."""
+    """A size in bytes; by placement time (us), algbw and busbw (GB/s), as far as it has them."""
 
     bytes: int
-    out_of_place_us: float
-    out_of_place_gbs: float
-    in_place_us: float
-    in_place_gbs: float
+    placed: Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class NcclTable:
-    """All rows; average_gbs is the tool's own mean of the bus bandwidth."""
+    """All rows; average_gbs is the tool's own mean of the bus bandwidth.
+
+    unchecked: the rows whose values the tool did not check.
+    """
 
     rows: tuple[NcclRow, ...]
     average_gbs: float
+    unchecked: int = 0
 
 
-def parse(text: str) -> NcclTable:
+def parse(text: str, *, checked: bool = True) -> NcclTable:
     """The table of a test that ended well.
 
-    Raises ParseError for an error of the test, a result that is wrong or was not checked (N/A), a
-    row that is not whole, and a table without its end.
+    checked: whether values that were not checked (N/A) are refused.
+
+    Raises ParseError for an error of the test, a result that is wrong, a row that is not whole, and
+    a table without its end.
     """
     rows: list[NcclRow] = []
     average: float | None = None
+    names: Sequence[str] = _COLUMNS
+    unchecked = 0
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
+        if "size" in words and set(words) & set(_METRICS):
+            # '# wrong' and '#wrong', and in tables before 2.11 'error'.
+            head = re.sub(r"(?<=\w) +# wrong|(?<=\w) +error\b", " #wrong", line).lstrip("# ")
+            names = head.split()
         if match := _AVERAGE.match(line):
             average = float(match["value"])
         elif (bounds := _OUT_OF_BOUNDS.match(line)) and bounds["verdict"] != "OK":
-            raise ParseError(
+            raise ToolFailed(
                 f"nccl-tests found {bounds['count']} values out of bounds in line {number}."
             )
-        elif len(words) == _COLUMNS and words[0].isdecimal() and words[1].isdecimal():
-            rows.append(_row(words, number))
+        elif len(words) == len(names) and words[0].isdecimal():
+            rows.append(_row(names, words, number))
+            unchecked += "N/A" in words
         elif _BEGINNING.match(line):
             raise ParseError(
                 f"nccl-tests has no whole row of {words[0]} bytes in line {number}: expected "
-                f"{_COLUMNS} columns; NCCL_DEBUG_FILE keeps NCCL's log out of the table."
+                f"{len(names)} columns; NCCL_DEBUG_FILE keeps NCCL's log out of the table."
             )
         elif _ERROR.search(line):
-            raise ParseError(f"nccl-tests failed in line {number}: {line.strip()[:200]}.")
+            raise ToolFailed(f"nccl-tests failed in line {number}: {line.strip()[:200]}.")
     if not rows:
         raise ParseError(
-            f"nccl-tests printed no size by line {len(text.splitlines())}, expected {_COLUMNS} "
+            f"nccl-tests printed no size by line {len(text.splitlines())}, expected {len(names)} "
             "columns."
         )
+    if checked and unchecked:
+        raise ParseError(f"nccl-tests has N/A wrong values in {unchecked} rows, expected 0.")
     if average is None:
         raise ParseError("nccl-tests printed no '# Avg bus bandwidth' after its last size.")
     if average == 0:
-        raise ParseError(
+        raise ToolFailed(
             "nccl-tests moved nothing between ranks (bus bandwidth 0): each rank ran alone, so it "
             "was built without MPI."
         )
-    return NcclTable(tuple(rows), average)
+    return NcclTable(tuple(rows), average, unchecked)
 
 
 def failure(text: str) -> str | None:
@@ -99,7 +114,7 @@ def read(text: str) -> list[Found]:
     """One case of the machines, of a table or of a summary."""
     if any(_is_summary(line) for line in text.splitlines()):
         return [Found("collectives", _of_summary(text), machines=True)]
-    table = parse(text)
+    table = parse(text, checked=False)
     collective = _STARTING.search(text)
     hosts = len(set(_RANK.findall(text)))
     warm_up = _WARM_UP.search(text)
@@ -113,35 +128,33 @@ def read(text: str) -> list[Found]:
             machines=True,
             nodes=exactly(hosts, f"ranks on {hosts} hosts") if hosts else ANY,
             transport=_transport(text, hosts),
+            warnings=(_UNCHECKED,) if table.unchecked else (),
         )
     ]
 
 
 def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> list[Metric]:
-    """Time and bandwidth of the bus by size and placement, and the tools' own mean of the latter.
+    """Time and both bandwidths by size and placement, and the tools' own mean of the bus's.
 
-    Args:
-        tables: at least one, all of the same sizes; each is a sample.
-        collective: as the program is called: all_reduce, alltoall.
-        state: warm, cold, or None where it is not known.
+    tables: at least one, all of the same sizes; each is a sample. collective: as the program is
+    called: all_reduce, alltoall. state: warm, cold, or None where it is not known.
     """
     name = _name(collective)
     found = []
     for rows in zip(*(table.rows for table in tables), strict=True):
         for placement in _PLACEMENTS:
             conditions = {"bytes": rows[0].bytes, "placement": placement}
-            key = placement.replace("-", "_")
-            times = tuple(getattr(row, f"{key}_us") for row in rows)
-            rates = tuple(getattr(row, f"{key}_gbs") * _BITS for row in rows)
-            found.append(Metric(f"{name}_time", "us", times, state, conditions))
-            found.append(Metric(f"{name}_bandwidth", "Gbit/s", rates, state, conditions))
+            for column in rows[0].placed.get(placement, ()):
+                what, unit, times = _METRICS[column]
+                samples = tuple(row.placed[placement][column] * times for row in rows)
+                found.append(Metric(f"{name}_{what}", unit, samples, state, conditions))
     averages = tuple(table.average_gbs * _BITS for table in tables)
     return [*found, Metric(f"{name}_average_bandwidth", "Gbit/s", averages, state)]
 
 
 def _name(collective: str) -> str:
     name = re.sub(r"[^a-z0-9]+", "_", collective.lower()).strip("_")
-    return _NAMES.get(name, name) or "collective"
+    return str(_TABLES["names"].get(name, name)) or "collective"
 
 
 def _is_summary(line: str) -> bool:
@@ -194,6 +207,7 @@ TOOL = Tool(
         rf"|^.*{_ERROR.pattern}",
         re.MULTILINE,
     ),
+    failed=Found("collectives", (), machines=True),
 )
 
 
@@ -203,17 +217,25 @@ def _transport(text: str, hosts: int) -> str | None:
     return transports.pop() if len(transports) == 1 and hosts != 1 else None
 
 
-def _row(words: Sequence[str], number: int) -> NcclRow:
-    for wrong in (words[8], words[12]):
-        if wrong != "0":
-            raise ParseError(
-                f"nccl-tests has {wrong} wrong values of {words[0]} bytes in line {number}, "
-                "expected 0."
+def _row(names: Sequence[str], words: Sequence[str], number: int) -> NcclRow:
+    """Of a name that is there twice, the first is out of place."""
+    size = words[names.index("size")] if "size" in names else ""
+    placed: dict[str, dict[str, float]] = {}
+    seen: Counter[str] = Counter()
+    for name, word in zip(names, words, strict=True):
+        seen[name] += 1
+        if name == "#wrong" and word not in ("0", "0e+00", "N/A"):
+            raise ToolFailed(
+                f"nccl-tests has {word} wrong values of {size} bytes in line {number}, expected 0."
             )
-    try:
-        times = [float(words[place]) for place in (5, 7, 9, 11)]
-    except ValueError:
-        raise ParseError(f"nccl-tests has a word for a number in line {number}.") from None
-    if not all(0 <= time < math.inf for time in times):
-        raise ParseError(f"nccl-tests has a time or rate in line {number} that is none.")
-    return NcclRow(int(words[0]), *times)
+        if name in _METRICS and seen[name] <= len(_PLACEMENTS):
+            try:
+                value = float(word)
+            except ValueError:
+                raise ParseError(f"nccl-tests has a word for a number in line {number}.") from None
+            if not 0 <= value < math.inf:
+                raise ParseError(f"nccl-tests has a time or rate in line {number} that is none.")
+            placed.setdefault(_PLACEMENTS[seen[name] - 1], {})[name] = value
+    if not size.isdecimal():
+        raise ParseError(f"nccl-tests has no size in line {number}, expected bytes.")
+    return NcclRow(int(size), placed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _HEADING = re.compile(
     r"#bytes|#iterations|"
@@ -18,14 +18,20 @@ _HEADING = re.compile(
 _NUMBER = re.compile(r"^\d+(?:\.\d+)?$")
 # What perftest prints when it gives up; it has no prefix for errors.
 _ERROR = re.compile(r"Unable to|Couldn't|Could not|[Ff]ailed|Did not detect|[Ee]rror|not supported")
+_NO_DEVICE = ("Did not detect devices", "Unable to find the Infiniband/RoCE device")
 # perftest's MB is 2**20 bytes (https://github.com/linux-rdma/perftest, README: "MiB/sec").
 _GBPS = {"Gb/sec": 1.0, "MB/sec": 2**20 * 8 / 1e9, "MiB/sec": 2**20 * 8 / 1e9}
 _CSV = "timestamp_utc,"
-_TITLE = re.compile(r"(?:RDMA_)?(Write|Read|Send|Atomic\w*) (?:Bidirectional )?(?:BW|Latency) Test")
+_TITLE = re.compile(
+    r"(?:RDMA_)?(Write|Read|Send|Atomic(?: FETCH_AND_ADD| CMP_AND_SWAP)?) "
+    r"(?:Bidirectional )?(?:Post List )?(?:BW|Latency) Test"
+)
 _HEAD = r" (?:BW|Latency) Test[ \t]*$|(?<![\w,.])ib_(?:write|read|send|atomic)_(?:lat|bw)\b|#bytes"
-_COMMAND = re.compile(r"\bib_(write|read|send)_(?:lat|bw)\b")
+_COMMAND = re.compile(r"\bib_(write|read|send|atomic)_(?:lat|bw)\b")
 _PEER = re.compile(r"remote address: LID.*\n GID: *(\S+)")
-_QPS = re.compile(r"Number of qps\s*: (\d{1,6})")
+# Conditions by their labels; of tests that differ in one, none is stated.
+_SETTING = re.compile(r"^ *(Number of qps|Post List|TX depth|Mtu) *: *(\d{1,7})\b", re.MULTILINE)
+_SETTINGS = {"Number of qps": "qps", "Post List": "post_list", "TX depth": "tx_depth", "Mtu": "mtu"}
 
 
 @dataclass(frozen=True)
@@ -78,14 +84,14 @@ def parse(text: str) -> list[LatencyRow | BandwidthRow]:
     if not rows:
         words_of = next((line.strip() for line in reversed(lines) if _ERROR.search(line)), None)
         if words_of:
-            raise ParseError(f"perftest gave no result: {words_of.rstrip('.')}.")
+            raise ToolFailed(f"perftest gave no result: {words_of.rstrip('.')}.")
         raise ParseError(f"perftest gave no row by line {len(lines)}, expected one below '#bytes'.")
     return rows
 
 
 def recognises(text: str) -> bool:
-    """The head of its table, its own name for its test, or the runner's table."""
-    if text.startswith(_CSV):
+    """The head of its table, its words for a missing device, or the runner's table."""
+    if text.startswith(_CSV) or any(words in text for words in _NO_DEVICE):
         return True
     return any("#bytes" in line and "[" in line for line in text.splitlines())
 
@@ -94,12 +100,13 @@ def read(text: str) -> list[Found]:
     """One case of the machines: rows of one size and test are samples."""
     rows = parse(text)
     titles = _TITLE.findall(text)
-    operations = {name.lower() for name in (*titles, *_COMMAND.findall(text))}
-    qps = set(_QPS.findall(text))
+    operations = {name.lower() for name in titles or _COMMAND.findall(text)}
+    found = _SETTING.findall(text)
+    settings = {_SETTINGS[key]: {int(n) for name, n in found if name == key} for key, _ in found}
     reported = {
         "operation": operations.pop() if len(operations) == 1 else None,
-        "qps": int(qps.pop()) if len(qps) == 1 else None,
-        "bidirectional": True if "Bidirectional BW Test" in text else None,
+        "bidirectional": True if "Bidirectional " in text else None,
+        **{key: numbers.pop() for key, numbers in settings.items() if len(numbers) == 1},
     }
     devices = {row.details.get("device") for row in rows}
     seen = {"device": devices.pop()} if len(devices) == 1 else {}
@@ -136,6 +143,7 @@ TOOL = Tool(
     results=re.compile(
         r"^[ \t]*\d+(?:[ \t]+\d+(?:\.\d+)?){4,}[ \t]*$|^[^,\n]+,.*,ok,", re.MULTILINE
     ),
+    failed=Found("perftest", (), machines=True, nodes=PAIR, transport="rdma"),
 )
 
 
@@ -155,13 +163,16 @@ def metric(
             "average_us": sum(row.average for row in times) / len(times),
             "p99_us": max(row.p99 for row in times),
             "p999_us": max(row.p999 for row in times),
+            "min_us": min(row.minimum for row in times),
+            "max_us": max(row.maximum for row in times),
         }
         samples = tuple(row.typical for row in times)
         return Metric("rdma_latency", "us", samples, state, conditions, observed=tails)
     rates = [row for row in rows if isinstance(row, BandwidthRow)]
     peak = max(row.peak_gbps or 0 for row in rates)
     samples = tuple(row.average_gbps for row in rates)
-    seen = {"peak_gbps": peak} if peak else {}
+    seen = {"message_rate_mpps": max(row.message_rate_mpps for row in rates)}
+    seen |= {"peak_gbps": peak} if peak else {}
     return Metric("rdma_bandwidth", "Gbit/s", samples, state, conditions, observed=seen)
 
 

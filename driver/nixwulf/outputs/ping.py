@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
 _SIZE = re.compile(r"^[ \t]*(\d{1,6}) bytes from ", re.MULTILINE)
 _FROM = re.compile(r"^[ \t]*\d{1,6} bytes from (\S+?):? ", re.MULTILINE)
 _PEER = re.compile(r"^[ \t]*--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
+
+_SUMMARY = re.compile(
+    r"min/avg/max/(?:m|std)dev = (?P<min>[\d.]+)/(?P<avg>[\d.]+)/(?P<max>[\d.]+)/(?P<mdev>[\d.]+)"
+)
+_NOBODY = re.compile(r", 0 (?:packets )?received")
 
 
 @dataclass(frozen=True)
@@ -32,19 +37,21 @@ def parse(text: str) -> Replies:
         last = len(text.splitlines())
         raise ParseError(f"ping printed no 'packets transmitted' by line {last}.")
     samples = tuple(round(float(value) * 1000, 1) for value in _TIME.findall(text))
-    return Replies(samples, int(counts[1]) - int(counts[2]))
+    return Replies(samples, max(0, int(counts[1]) - int(counts[2])))
 
 
 def recognises(text: str) -> bool:
     """Its statistics."""
-    return _COUNTS.search(text) is not None
+    return "packets transmitted" in text and _COUNTS.search(text) is not None
 
 
 def read(text: str) -> list[Found]:
-    """One case: round trips of the kernels."""
+    """One case: round trips of the kernels, or their mean where only a summary is there."""
     replies = parse(text)
-    if not replies.samples:
-        raise ParseError(f"ping printed no reply: {replies.lost} packets are lost.")
+    summary = None if replies.samples else _SUMMARY.search(text)
+    if not replies.samples and summary is None:
+        error = ToolFailed if _NOBODY.search(text) else ParseError
+        raise error(f"ping printed no reply: {replies.lost} packets are lost.")
     machines = set(_FROM.findall(text))
     if len(machines) > 1:
         raise ParseError(
@@ -52,6 +59,11 @@ def read(text: str) -> list[Found]:
         )
     sizes = {int(size) for size in _SIZE.findall(text)}
     one = metric(replies, {"bytes": sizes.pop() if len(sizes) == 1 else None})
+    if summary:
+        times = {name: round(float(text) * 1000, 1) for name, text in summary.groupdict().items()}
+        seen = {f"{name}_us": times[name] for name in ("min", "max")}
+        one = replace(one, distribution=False, value=times["avg"], stddev=times["mdev"])
+        one = replace(one, observed={**one.observed, **seen})
     peer = _PEER.search(text)
     return [
         Found(
@@ -73,6 +85,7 @@ TOOL = Tool(
     results=re.compile(
         r"^[ \t]*\d{1,6} bytes from |^[ \t]*\d{1,15} packets (transmitted)", re.MULTILINE
     ),
+    failed=Found("latency", (), machines=True, nodes=PAIR, parameters={"method": "ping"}),
 )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nixwulf.outputs import Found, ParseError, Tool
+from nixwulf.outputs import Found, ParseError, Tool, ToolFailed
 
 # An object that begins a line, also as the first of a list.
 _OBJECT = re.compile(r"^(?:\[\s*+)?(?=\{)", re.MULTILINE)
@@ -49,7 +49,11 @@ def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
         try:
             cases = [] if run.problem else tool.read(run.text)
         except ParseError as error:
-            run = replace(run, problem=_moved(error.format_message(), run.line - 1))  # noqa: PLW2901
+            problem = _moved(error.format_message(), run.line - 1)
+            if isinstance(error, ToolFailed) and tool.failed and tool.recognises(run.text):
+                cases = [replace(tool.failed, failure=problem)]
+            else:
+                run = replace(run, problem=problem)  # noqa: PLW2901
         found += [replace(case, line=case.line + run.line - 1) for case in cases]
         if run.problem:
             unread.append(run.problem)

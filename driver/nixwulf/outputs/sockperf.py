@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _HEADER = "packet, txTime(sec), rxTime(sec), rtt(usec)"
 _ROW = re.compile(r"^\d+, (?P<sent>\d+\.\d+), \d+\.\d+, (?P<rtt>\d+\.\d+)$")
@@ -35,7 +35,7 @@ def parse(text: str) -> Exchanges:
     """
     failed = _ERROR.search(text)
     if failed:
-        raise ParseError(f"sockperf failed: {failed['words'].rstrip('.')}.")
+        raise ToolFailed(f"sockperf failed: {failed['words'].rstrip('.')}.")
     lines = text.splitlines()
     try:
         begin = lines.index(_HEADER) + 1
@@ -63,9 +63,8 @@ def parse(text: str) -> Exchanges:
 
 def recognises(text: str) -> bool:
     """The head of its output or of its log, its summary, or its own name for its errors."""
-    return _HEADER in text or any(
-        one.search(text) is not None for one in (_VERSION, _SUMMARY, _ERROR)
-    )
+    known = (_VERSION, _SUMMARY, _ERROR) if "sockperf: " in text else ()
+    return _HEADER in text or any(one.search(text) for one in known)
 
 
 def read(text: str) -> list[Found]:
@@ -103,6 +102,7 @@ TOOL = Tool(
         r"^sockperf: (Summary): (?:Latency|Round trip) is|^packet, (txTime)|^sockperf: ERROR",
         re.MULTILINE,
     ),
+    failed=Found("latency", (), machines=True, nodes=PAIR),
 )
 
 
@@ -115,11 +115,8 @@ def metric(
 ) -> Metric:
     """Round trips as a distribution.
 
-    Args:
-        kept: Those that become samples, us.
-        protocol: "tcp" or "udp".
-        conditions: What distinguishes them from others, such as bytes of a message.
-        state: "warm", "cold", or None where the output does not show it.
+    kept: those that become samples, us. protocol: "tcp" or "udp". conditions: what tells them from
+    others, such as bytes of a message. state: "warm", "cold", or None where nothing shows it.
     """
     return Metric(
         f"{protocol}_round_trip",

@@ -1,4 +1,4 @@
-"""vLLM's benchmarks: `vllm bench serve` and `vllm bench throughput`, as JSON and as printed."""
+"""vLLM's client, `vllm bench serve`, as JSON and as printed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, as_printed, model_of
-from nixwulf.outputs.forms import NUMBER, json_object
+from nixwulf.outputs import Found, ParseError, Tool, ToolFailed, model_of
+from nixwulf.outputs.forms import as_printed, json_object
 
 ENGINE = "vllm"
 _SERVE = "vllm bench serve"
-_THROUGHPUT = "vllm bench throughput"
 _LABELS_OF = read_toml(DATA / "vllm_results.toml")
 # Labels of the printed result by the keys of the JSON one; those of some versions, and of sglang,
 # whose client was made from this one, the other way round.
@@ -39,12 +38,6 @@ _OPTION = re.compile(
 )
 _CLOSING = re.compile(r"^\W*={20,}\W*$", re.MULTILINE)
 _CONTINUED = re.compile(r"\\[ \t]*\n")
-_RATES = re.compile(
-    rf"^Throughput: (?P<requests>{NUMBER}) requests/s, (?P<total>{NUMBER}) (?:total )?tokens/s"
-    rf"(?:, (?P<output>{NUMBER}) output tokens/s)?",
-    re.MULTILINE,
-)
-_TOKENS = re.compile(r"^Total num (prompt|output) tokens: +([0-9]{1,15})", re.MULTILINE)
 # 'Median TTFT (ms)', in JSON median_ttft_ms: of the first token, of each, between them, of all.
 _TIME = re.compile(
     r"(mean|median|std|max|p[\d.]+)[_ ](ttft|tpot|itl|e2el|e2e[_ ]latency)(?:_ms| \(ms\))",
@@ -53,7 +46,6 @@ _TIME = re.compile(
 _LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
 _MS_A_SECOND = 1000.0
 _PERCENTILES = ("p50", "p95", "p99")
-_ONE_NODE = re.compile(r"(single|one)[ -]node", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -87,9 +79,7 @@ class ServeResult:
 
 
 def recognises(text: str) -> bool:
-    """A key or label of a result of either."""
-    if _RATES.search(text) or ("requests_per_second" in text and "tokens_per_second" in text):
-        return True
+    """A key or label of its result."""
     if _OFFLINE in text and "Serving Benchmark Result" not in text:
         return False
     if others := sum(map(text.count, SGLANG)):
@@ -98,30 +88,25 @@ def recognises(text: str) -> bool:
 
 
 def read(text: str) -> list[Found]:
-    """The pass of requests of `vllm bench serve`, or the offline runs of the other."""
+    """The pass of requests."""
     if any(mark in text for mark in SGLANG):
         raise ParseError("it is a result of sglang's bench_serving; add --tool sglang-bench.")
-    if '"output_throughput"' in text:
-        return [served(text, parse_serve(text), "vllm-bench", _SERVE)]
-    if any(f"{label}:" in text for label in (*_PRINTED.values(), *_PRINTED_SOMETIMES)):
-        return [served(text, parse_serve(text, cut=True), "vllm-bench", _SERVE)]
-    return _rates(text) or _throughputs(text)
+    printed = '"output_throughput"' not in text
+    return [served(text, parse_serve(text, cut=printed), "vllm-bench", _SERVE)]
 
 
 _LABELS = "|".join(map(re.escape, _PRINTED.values()))
 HEADS = re.compile(
     r"^.{0,40}Namespace\(|^.*(?:vllm bench|bench_serving|benchmark_\w+\.py) "
     r"|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
-    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
-    r"|^(Throughput: )|^(?:[^\n]*:[ \t]*\n)?[ \t]*(elapsed_time:)",
+    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)",
     re.MULTILINE,
 )
 RESULTS = re.compile(
-    rf"^(Throughput: )|^ *(?:(tokens_per_second)|elapsed_time|({_LABELS}"
-    r"|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\))):",
+    rf"^ *({_LABELS}|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\)):",
     re.MULTILINE,
 )
-TOOL = Tool("vllm-bench", recognises, read, heads=HEADS, results=RESULTS)
+TOOL = Tool("vllm-bench", recognises, read, HEADS, RESULTS, failed=Found("vllm-bench", ()))
 
 
 def served(
@@ -136,7 +121,7 @@ def served(
     text: the output that it was found in. engines: those that it has backends for by their names.
     """
     if not found.completed and _PRINTED["completed"] not in found.missing:
-        raise ParseError(f"{tool} completed no request, and {found.failed} failed.")
+        raise ToolFailed(f"{tool} completed no request, and {found.failed} failed.")
     failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)
     own = next((name for name in engines if name in found.backend.split("-")), None)
     without = ", ".join(map(repr, found.missing)) or "its closing line"
@@ -267,59 +252,6 @@ def parse_serve(text: str, *, cut: bool = False) -> ServeResult:
         concurrency=int(concurrency) if concurrency else None,
         more={key: _number(values, key, _SERVE) for key in _MORE if values.get(key) is not None},
         missing=missing,
-    )
-
-
-def _rates(text: str) -> list[Found]:
-    """What `vllm bench throughput` prints in one line, newer ones with the generated tokens."""
-    rates = _RATES.search(text)
-    if rates is None:
-        return []
-    tokens = {f"{what}_tokens": int(count) for what, count in _TOKENS.findall(text)}
-    metrics = [
-        Metric("total_throughput", "tok/s", value=float(rates["total"]), observed=tokens),
-        Metric("request_throughput", "req/s", value=float(rates["requests"])),
-    ]
-    if rates["output"]:
-        metrics.append(Metric("throughput", "tok/s", value=float(rates["output"])))
-    model = model_of(_options(text).get("model", ""))
-    return [Found("vllm-bench-throughput", metrics, engine={"name": ENGINE}, model=model)]
-
-
-def _throughputs(text: str) -> list[Found]:
-    """The results of `vllm bench throughput`: one of its JSON, or each of a labelled list."""
-    if text.lstrip().startswith("{"):
-        return [_throughput("", json_object(_THROUGHPUT, text), 1)]
-    found = []
-    label, start, values = "", 1, dict[str, Any]()
-    for number, line in enumerate(text.splitlines(), 1):
-        match = _LINE.match(line)
-        if match:
-            values[match["key"]] = match["value"]
-        elif line.rstrip().endswith(":"):
-            if values:
-                found.append(_throughput(label, values, start))
-            label, start, values = line.strip().rstrip(":"), number, {}
-    if values or not found:
-        found.append(_throughput(label, values, start))
-    return found
-
-
-def _throughput(label: str, values: Mapping[str, Any], line: int) -> Found:
-    """An offline run; its tokens are those of prompts too, which is no speed of decoding."""
-    tool = f"{_THROUGHPUT}, line {line}" if line > 1 else _THROUGHPUT
-    keys = ("elapsed_time", "requests_per_second", "tokens_per_second")
-    elapsed, requests, total = (_number(values, key, tool) for key in keys)
-    return Found(
-        "vllm-bench-throughput",
-        [
-            Metric("total_throughput", "tok/s", value=total),
-            Metric("request_throughput", "req/s", value=requests),
-            Metric("duration", "s", value=elapsed),
-        ],
-        nodes=ONE if _ONE_NODE.search(label) else ANY,
-        parameters={"label": label} if label else {},
-        engine={"name": ENGINE},
     )
 
 

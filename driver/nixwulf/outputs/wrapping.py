@@ -9,15 +9,8 @@ import codecs
 import html
 import re
 
-# Of mpirun, and of Open MPI 5, which names the job; in front of them a guide's indentation.
-_MPIRUN = r"[ \t]*(?:# )?(?:\([^)\n]{0,80}\) )?\[[^\]\s]{0,80}?\d+,\d+\]<std(?:out|err)>: ?"
-# Before the first pipe of a table: '[10:32] bob: |', '<bob> |', 'bob — 10:32 |'.
-_SPEAKER = r"[^|\n]{1,60}[\])>:—-] ?(?=\|(?:[^|\n]*\|){2})"
-_BEFORE = re.compile(rf"^(?:{_MPIRUN}|(?:[ \t]*> ?)+|{_SPEAKER})", re.MULTILINE)
-_FENCE = re.compile(
-    r"^[ \t]*(?:```|~~~)[^\n]*$|^`(?=[^`\n]+`[ \t]*$)|(?<=[^`\n])`(?=[ \t]*$)", re.MULTILINE
-)
-_COLOURS = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\][^\x07\n]*\x07")
+from nixwulf.core.files import DATA, read_toml
+
 _OF_HTML = re.compile(r"<(?:pre|code|td|th|tr|br|p|div|span|table)\b[^>\n]{0,400}>", re.IGNORECASE)
 _ROW = re.compile(r"<tr\b(?:(?!</?tr\b).)*+</tr>", re.IGNORECASE | re.DOTALL)
 _CELL = re.compile(r"<t[dh]\b[^>]{0,400}>", re.IGNORECASE)
@@ -25,8 +18,13 @@ _BREAK = re.compile(
     r"<br ?/?>(?!\n)|(?<!\n)</?(?:p|div|pre|tr|table)\b[^>\n]{0,400}>(?!\n)", re.IGNORECASE
 )
 _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNORECASE)
+# Swiss and French thousands; a plain blank may stand between two numbers.
+_APART = re.compile("(?<=\\d)['\u2019\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
+_LAST = re.compile(r"\d[\d.]*\Z")
+_LINES_BEFORE = 3
+_NUMBERS = re.compile(r"(?<![\w.])\d+(?:\.(\d+))?(?!\w)")
 _BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
-_DEVIATION = re.compile(r"Â±|(?<=\d) ?(?:\+/-|\+-|\ufffd+|&plusmn;) ?(?=\d)")
+_BLANK = re.compile("[\u00a0\u2009\u202f\u200b\ufeff]")
 # Numbers that stand alone, so that no address, version, list or row of CSV is one.
 _ALONE = r"(?<![^\s|(\[=~±]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
 _COMMA_DECIMALS = re.compile(
@@ -35,19 +33,18 @@ _COMMA_DECIMALS = re.compile(
 _POINT_DECIMALS = re.compile(_ALONE.format(r"\d+\.(?:\d{1,2}|\d{4,})"), re.MULTILINE)
 _ANY_POINT = re.compile(_ALONE.format(r"\d[\d,]*\.\d+"), re.MULTILINE)
 _EUROPEAN = re.compile(_ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?"), re.MULTILINE)
+_COMMA = re.compile(r"\d,\d")
 _THOUSANDS = _ALONE.format(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _GROUPED = re.compile(_THOUSANDS, re.MULTILINE)
 _GROUPED_COUNT = re.compile(
     _THOUSANDS + r"(?! ?(?:t/s|tok|ms\b|s\b|[GM]i?B\b|[GM]b))", re.MULTILINE
 )
 
-# What a text has to hold for a step to be worth its time.
-_STEPS = (
-    (("\x1b",), _COLOURS, ""),
-    (("|", ">"), _BEFORE, ""),
-    (("`", "~~~"), _FENCE, ""),
-    (("Â", "+/-", "+-", "\ufffd", "&plusmn;"), _DEVIATION, "±"),
-)
+# Marks without which a step is not worth its time, its pattern, and what stands for it.
+_STEPS = [
+    (one["marks"], re.compile(one["pattern"], re.MULTILINE), one.get("instead", ""))
+    for one in read_toml(DATA / "wrapping.toml")["steps"]
+]
 
 
 def decoded(content: bytes) -> str:
@@ -59,14 +56,31 @@ def decoded(content: bytes) -> str:
 
 def plain(text: str) -> str:
     """An output alone, of a text with what people post around it."""
-    text = text.translate(_BLANKS) if not text.isascii() else text
+    text = _APART.sub("", text)
+    if _BLANK.search(text):
+        text = text.translate(_BLANKS)
     if "<" in text and _OF_HTML.search(text):
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
     for marks, pattern, instead in _STEPS:
         if any(mark in text for mark in marks):
             text = pattern.sub(instead, text)
-    return _pointed(text) if "," in text else text
+    return _pointed(text) if _COMMA.search(text) else text
+
+
+def cut_number(text: str) -> str:
+    """The last number of a text that ends in it, with fewer decimals than those before it have.
+
+    Empty: it is whole, or nothing shows that it is not.
+    """
+    last = _LAST.search(text)
+    if last is None or '"' in text[text.rfind("\n") + 1 :]:  # JSON and CSV have readers that see it
+        return ""
+    lines = text[: last.start()].split("\n")[-1 - _LINES_BEFORE : -1]
+    numbers = [one for line in lines for one in _NUMBERS.findall(line)[-1:]]
+    numbers = numbers or _NUMBERS.findall(text[text.rfind("\n") + 1 : last.start()])
+    cut = len(last[0].partition(".")[2]) < max(map(len, numbers), default=0)
+    return last[0] if cut else ""
 
 
 def _pointed(text: str) -> str:

@@ -20,10 +20,10 @@ from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabrics import KINDS
 from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
 from nixwulf.outputs.accounting import account, by_label
-from nixwulf.outputs.forms import last_words
+from nixwulf.outputs.described import kind_of
+from nixwulf.outputs.forms import failure
 from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.without_result import kind_of
-from nixwulf.outputs.wrapping import decoded, plain
+from nixwulf.outputs.wrapping import cut_number, decoded, plain
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
 
@@ -39,6 +39,7 @@ def external_record(
     model: Mapping[str, Any] | None = None,
     warnings: Sequence[str] = (),
     name: str | None = None,
+    failure: str = "",
 ) -> Record:
     """The sealed record of numbers that are no run, from documents as the record schema has them.
 
@@ -46,11 +47,9 @@ def external_record(
     case share it. The record's id, unless given, names its subject and ends in a hash of its source
     and conditions, not of the numbers: one that is corrected keeps its id.
 
-    Args:
-        fabric: the network between the nodes; None on one node.
-        engine: name and version; None where the machines are measured.
-        model: name, weights and size; None where the machines are measured.
-        name: the record's id; None: it is made.
+    fabric: the network between the nodes; None on one. engine, model: name and version, weights and
+    size; None where the machines are measured. name: the record's id; None: it is made. failure:
+    why the run has no metrics; empty: it has.
     """
     coordinates = {
         **case,
@@ -62,7 +61,8 @@ def external_record(
         "schema_version": SCHEMA_VERSION,
         "kind": kind,
         "case": {"id": fingerprint(coordinates)[:12], **case},
-        "outcome": "ok",
+        "outcome": "failed" if failure else "ok",
+        "failure": {"phase": "measure", "reason": failure} if failure else {},
         "source": dict(source),
         "cluster": dict(cluster),
         "fabric": dict(fabric or {}),
@@ -71,7 +71,7 @@ def external_record(
         "metrics": [dict(metric) for metric in metrics],
         "warnings": list(warnings),
     }
-    for key in ("fabric", "engine", "model", "warnings"):
+    for key in ("fabric", "engine", "model", "warnings", "failure"):
         if not document[key]:
             del document[key]
     name = name or f"{_words(document)}-{fingerprint(_identity(document))[:8]}"
@@ -109,6 +109,7 @@ _LONGEST_NAME = 40
 _MOST_NAMED = 3
 _MOST_LEFT = 6
 _INFERRED = ": an inference, from "
+_PRIVATE = re.compile(r"(?P<address>(?:\d{1,3}\.){3}\d{1,3})|(?<![\w.])[/~](?:[\w.@+-]+/)+")
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
@@ -159,8 +160,10 @@ class Reading:
 
         explain: whether to say the latter, and all that is left out.
         """
+        measured = any(one["metrics"] for one in self.records)
         accounts = [
-            account(partial(_answer, tool), self.text, explain=explain) for tool in self.tools
+            account(partial(_answer, tool), self.text, explain=explain)
+            for tool in (self.tools if measured else ())
         ]
         values = sum(
             len(metric.get("samples", [0])) for r in self.records for metric in r["metrics"]
@@ -175,9 +178,11 @@ class Reading:
         rest = f"left out: {'; '.join(shown[:_MOST_LEFT])}{more}" if shown else "nothing left out"
         if not all(each.whole for each in accounts):
             rest = f"{rest}; of a text this long not every number was looked at"
-        runs = plural(len(self.records), "run")
+        failed = sum(one["outcome"] == "failed" for one in self.records)
+        runs = plural(len(self.records), "run") + (f" ({failed} failed)" if failed else "")
         yield f"{self.path}: {names}, {runs}, {plural(values, 'value')}; {rest}."
-        yield from (f"{self.path}: {one}" for one in self.unread)
+        reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
+        yield from (f"{self.path}: {one}" for one in (*self.unread, *reasons))
         notes = (str(one["source"].get("note", "")) for one in self.records)
         for note in dict.fromkeys(one.rpartition("; ")[2] for one in notes if _INFERRED in one):
             yield f"{self.path}: {note}; --nodes N says how many."
@@ -200,8 +205,18 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
         if digits := _TOO_LONG.search(text):
             line = text.count("\n", 0, digits.start()) + 1
             raise ParseError(f"line {line} has a number of more than 100 digits.")
+        cut = cut_number(text)
+        text = text.removesuffix(cut)
         known = choose(all_tools(), tool, "tool", "--tool") if tool else None
         tools, found, unread = _read([known] if known else _tools_of(text), text)
+        if metadata.nodes is None:
+            # Of a failed run nobody may say the nodes, which takes no other run with it.
+            every = [case for _, own in found for case in own]
+            silent = [one for one in every if one.failure and one.nodes.reported is None]
+            unread += [f"{one.failure} Add --nodes N to have it as a record." for one in silent]
+            if len(silent) == len(every):
+                raise ParseError(" ".join(unread))
+            found = [(of, [one for one in own if one not in silent]) for of, own in found]
         cases = [case for _, own in found for case in own]
         names = _names(cases, metadata)
         source = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
@@ -217,6 +232,8 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except ParseError as error:
         raise InputError(f"{path}: {error.format_message()}") from None
+    if cut:
+        unread.append(f"line {text.count(chr(10)) + 1} ends in {cut}, which is cut off: left out.")
     for record in records:
         validate(record, str(path))
     return Reading(path, text, tools, tuple(records), tuple(unread))
@@ -303,7 +320,7 @@ def _tools_of(text: str) -> list[Tool]:
         )
     raise ParseError(
         "it looks like no tool's output that is known; name the tool with --tool, one of: "
-        f"{', '.join(tools)}{last_words(text)}"
+        f"{', '.join(tools)}{failure(text.splitlines(), 1)[1]}"
     )
 
 
@@ -341,10 +358,11 @@ def _apart(cases: Sequence[Found], *, named: bool) -> list[Found]:
     Peers are numbered, for their addresses get into no record. llama.cpp knows by no name the size
     of many models, and writes ?B.
     """
-    peers = list(dict.fromkeys(case.peer for case in cases))
+    peers = list(dict.fromkeys(case.peer for case in cases if not case.failure))
     found = []
     for case in cases:
-        more: dict[str, Any] = {"peer": peers.index(case.peer) + 1} if len(peers) > 1 else {}
+        numbered = len(peers) > 1 and not case.failure
+        more: dict[str, Any] = {"peer": peers.index(case.peer) + 1} if numbered else {}
         size = case.model.get("size")
         if size and not named and "?B" in str(case.model.get("name")):
             more["model_size"] = size
@@ -421,6 +439,7 @@ def _record(
         engine=engine,
         model=model,
         warnings=found.warnings,
+        failure=_PRIVATE.sub(lambda one: "[address]" if one["address"] else "", found.failure),
         name=f"{slug(source['tool'], _LONGEST_NAME)}-{identity[:8]}",
     )
 

@@ -337,7 +337,8 @@ def test_of_several_files_nothing_is_stored_unless_all_can_be_read(run, tmp_path
     assert done.exit_code == 2
     assert not (tmp_path / "out").exists()
     first, second = done.output.splitlines()
-    assert first.startswith(f"{FAILED}: llama-bench: no result row in 4 lines, ")
+    assert first.startswith(f"{FAILED}: llama-bench failed; line 1 says ")
+    assert "Add --nodes N" in first
     assert second == f"{tmp_path / 'none.txt'}: no such file."
 
 

@@ -131,6 +131,21 @@ def test_packets_that_did_not_come_back_are_counted():
     assert "Destination Host Unreachable" in fixture("ping/host-unreachable.txt")
 
 
+def test_a_summary_alone_is_the_mean_with_its_deviation(records):
+    lines = fixture("ping/replies.txt").splitlines(keepends=True)
+    (summary,) = (line for line in lines if line.startswith("rtt "))
+    least, mean, most, deviation = map(float, re.findall(r"[\d.]+", summary))
+    (record,) = records("".join(lines[:1] + lines[-4:]))
+    (metric,) = record["metrics"]
+    assert (metric["value"], metric["stddev"]) == (
+        round(mean * 1000, 1),
+        round(deviation * 1000, 1),
+    )
+    assert metric["observed"] == {"lost": 0, "min_us": least * 1000, "max_us": most * 1000}
+    (mac,) = records(MACOS[MACOS.index("---") :])
+    assert (mac["metrics"][0]["value"], mac["metrics"][0]["observed"]["lost"]) == (531.0, 1)
+
+
 def test_every_round_trip_of_the_log_is_kept_in_order():
     found = sockperf.parse(fixture("sockperf/tcp.txt"))
     rows = [line for line in fixture("sockperf/tcp.txt").splitlines() if line[:1].isdigit()]
@@ -151,9 +166,46 @@ n1:15718:15718 [0] /src/init.cc:163 NCCL WARN Missing "iommu=pt" from kernel com
 
 def test_a_row_has_both_placements():
     table = nccl.parse(TABLE)
-    assert table.rows[0] == NcclRow(1024, 20.08, 0.05, 20.08, 0.05)
+    alike = {"time": 20.08, "algbw": 0.05, "busbw": 0.05}
+    assert table.rows[0] == NcclRow(1024, {"out-of-place": alike, "in-place": alike})
     assert [row.bytes for row in table.rows] == [1 << power for power in range(10, 19)]
     assert table.average_gbs == 1.80688
+
+
+def columns_without(text, *names):
+    """A table of nccl-tests less the columns of these names."""
+    head = next(line for line in text.splitlines() if "#wrong" in line).lstrip("# ").split()
+    kept = [at for at, name in enumerate(head) if name not in names]
+    lines = []
+    for line in text.splitlines():
+        words = line.lstrip("# ").split()
+        row = len(words) == len(head) and (words == head or words[0].isdecimal())
+        mark = "# " if words == head else "  "
+        lines.append(mark + " ".join(words[at] for at in kept) if row else line)
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("names", [["count"], ["root", "redop"], ["algbw"], ["#wrong"], ["time"]])
+def test_columns_are_found_by_their_names(names):
+    less = nccl.parse(columns_without(TABLE, *names))
+    for row, whole in zip(less.rows, nccl.parse(TABLE).rows, strict=True):
+        assert row.bytes == whole.bytes
+        for placement, values in whole.placed.items():
+            kept = {name: one for name, one in values.items() if name not in names}
+            assert row.placed[placement] == kept
+
+
+def test_a_row_with_another_number_of_columns_than_its_head_is_refused():
+    text = columns_without(TABLE, "count").replace("# size type", "# size count type")
+    with pytest.raises(ParseError, match="no whole row of 1024 bytes|no size by line"):
+        nccl.parse(text)
+
+
+def test_both_bandwidths_and_values_that_nobody_checked_are_in_the_record(records):
+    (record,) = records(NCCL.replace("0.04   0.04   0 ", "0.05   0.04   N/A "))
+    rate = [m for m in record["metrics"] if m["name"] == "all_reduce_algorithm_bandwidth"]
+    assert rate[0]["value"] == pytest.approx(0.4)
+    assert "did not check" in record["warnings"][0]
 
 
 def test_a_warning_of_the_library_is_no_failure_of_the_test():
@@ -206,7 +258,8 @@ def test_hpcc_prints_its_program_and_at_most_how_many_nodes(records):
     gflops = by_name(record)["gflops"]
     assert gflops["unit"] == "Gflop/s"
     assert gflops["conditions"]["program"] == "hpcc"
-    assert gflops["conditions"].keys() == {"n", "nb", "p", "q", "program"}
+    assert gflops["conditions"].keys() == {"n", "nb", "p", "q", "program", "variant"}
+    assert gflops["conditions"]["variant"] == "WR11C2R4"
     with pytest.raises(InputError, match="--nodes 3 contradicts .* which has 2 processes"):
         records("hpl/one-problem.txt", UserMetadata(("lab",), nodes=3))
 
@@ -312,8 +365,39 @@ def test_perftest_prints_its_operation(records):
     (record,) = records(PERFTEST)
     (metric,) = record["metrics"]
     assert (metric["name"], metric["value"]) == ("rdma_latency", 2.0)
-    assert metric["conditions"] == {"operation": "read", "qps": 1, "bytes": 64}
+    assert metric["conditions"] == {"operation": "read", "qps": 1, "mtu": 128, "bytes": 64}
     assert (metric["observed"]["p99_us"], record["case"]["transport"]) == (2.49, "rdma")
+
+
+@pytest.mark.parametrize(
+    ("title", "operation"),
+    [
+        ("RDMA_Write Post List BW Test", "write"),
+        ("Atomic FETCH_AND_ADD BW Test", "atomic fetch_and_add"),
+        ("Send Bidirectional Post List BW Test", "send"),
+    ],
+)
+def test_the_operation_and_the_post_list_are_conditions(records, title, operation):
+    # hand-made: titles and the line of the list (form: ctx_print_test_info of
+    # https://github.com/linux-rdma/perftest/blob/9d86b34/src/perftest_parameters.c)
+    head = f" {title}\n Number of qps   : 8\n Post List       : 64\n TX depth        : 128\n"
+    (record,) = records(head + fixture("perftest/gbits.txt"))
+    (metric,) = record["metrics"]
+    found = metric["conditions"]
+    assert (found["operation"], found["qps"], found["post_list"]) == (operation, 8, 64)
+    assert found.get("bidirectional", False) == ("Bidirectional" in title)
+
+
+def test_three_residuals_of_a_result_and_one_that_was_cut_off_change_nothing(records):
+    said = UserMetadata(("lab",), nodes=2)
+    (whole,) = records(ONE, said)
+    (three,) = records(ONE.replace(PASSED, PASSED * 3), said)
+    assert three["metrics"] == whole["metrics"]
+    (cut,) = records(PASSED + ONE, said)
+    assert cut["metrics"] == whole["metrics"]
+    (two,) = records(ONE.replace(PASSED, PASSED + ROW), said)
+    assert two["metrics"] == whole["metrics"]
+    assert "no residual check" in two["warnings"][0]
 
 
 def test_a_path_is_a_case_with_its_latency_in_microseconds(records):

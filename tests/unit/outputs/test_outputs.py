@@ -14,7 +14,7 @@ from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import ParseError, all_tools, documents
-from nixwulf.outputs.without_result import KINDS, kind_of
+from nixwulf.outputs.described import KINDS, kind_of
 from nixwulf.results.importing import UserMetadata
 from tool_outputs import (
     ALL_TO_ALL,

@@ -40,12 +40,13 @@ TEXTS = [path.read_text() for path in sorted(FIXTURES.rglob("*")) if path.is_fil
 
 
 def counted(tool, text):
-    """Cases and measurements of a text; none where it is refused."""
+    """Cases with a result and measurements of a text; none where it is refused."""
     try:
         found, unread = read_runs(tool, text)
     except ParseError:
         return 0, 0
     assert not unread
+    found = [case for case in found if case.metrics]
     return len(found), sum(len(one.samples) or 1 for case in found for one in case.metrics)
 
 
@@ -122,9 +123,11 @@ def test_each_rate_of_a_sweep_comes_in_with_the_model_that_its_options_name(reco
 def test_a_run_that_cannot_be_read_is_named_and_the_others_come_in(tmp_path):
     first, second, third = sweep([1, 2, 3])
     path, unread = tmp_path / "output.txt", []
-    path.write_text(
-        first + second.replace("requests:                     4", "requests: 0") + third
-    )
+    none = second.replace("requests:                     4", "requests: 0")
+    path.write_text(first + none + third)
+    failed = records_of(path, ONE)[1]
+    assert (failed["outcome"], failed["source"]["line"]) == ("failed", first.count("\n") + 1)
+    path.write_text(first + second.replace("2000.5", "-2000.5") + third)
     found = records_of(path, ONE, None, unread.append)
     assert [by_name(one)["throughput"]["value"] for one in found] == [1000.5, 3000.5]
     (sentence,) = unread
@@ -164,10 +167,19 @@ def test_what_is_left_of_a_table_is_a_record_that_says_what_it_lacks(records, tm
 def test_a_run_that_failed_takes_no_other_with_it(tmp_path, failed, good):
     path, unread = tmp_path / "output.txt", []
     path.write_text("\n".join((fixture(good), fixture(failed), fixture(good))))
-    found = records_of(path, UserMetadata(("lab",), 2), None, unread.append)
-    assert len(found) == 2
-    assert len(unread) == 1
-    assert found[0]["metrics"] == found[1]["metrics"]
+    first, bad, last = records_of(path, UserMetadata(("lab",), 2), None, unread.append)
+    assert (unread, bad["outcome"]) == ([], "failed")
+    assert first["metrics"] == last["metrics"] != []
+    assert first["case"] == last["case"]
+
+
+def test_a_failed_run_of_which_nobody_says_the_nodes_is_named_beside_the_others(tmp_path):
+    path, unread = tmp_path / "output.txt", []
+    path.write_text(fixture("dllama/two-nodes.txt") + fixture("dllama/no-worker.txt"))
+    (record,) = records_of(path, UserMetadata(("lab",)), None, unread.append)
+    assert record["outcome"] == "ok"
+    assert "Cannot connect" in unread[0]
+    assert "--nodes" in unread[0]
 
 
 def test_the_line_that_a_sentence_names_is_one_of_the_file(tmp_path):
@@ -329,5 +341,8 @@ def test_replies_of_two_machines_that_are_mixed_are_no_round_trip(tmp_path):
     other = fixture("ping/replies.txt").replace("10.77.1.12", "10.77.1.13").splitlines()
     path = tmp_path / "ping.txt"
     path.write_text("\n".join(line for two in zip(one, other, strict=True) for line in two))
-    with pytest.raises(InputError, match="replies of 2 machines, mixed; give each"):
-        records_of(path, UserMetadata(("dgx-spark",)))
+    unread = []
+    (second,) = records_of(path, UserMetadata(("dgx-spark",)), None, unread.append)
+    assert "replies of 2 machines, mixed; give each" in unread[0]
+    # What is left of the second is its own summary.
+    assert "samples" not in second["metrics"][0]

@@ -1,7 +1,10 @@
 """An output as people post it comes in as it was printed, or not at all."""
 
+import re
+
 import pytest
 
+from nixwulf.core.errors import InputError
 from nixwulf.outputs.wrapping import decoded, plain
 from nixwulf.results.importing import UserMetadata
 from tool_outputs import fixture, records_of
@@ -46,6 +49,14 @@ def values(path, text):
         lambda text: "".join(f"{line.rstrip('| ')}\n" for line in text.splitlines()),
         lambda text: "".join(f"{line.strip('| ')}\n" for line in text.splitlines()),
         lambda text: text.replace("±", "+/-"),
+        lambda text: text.replace("|", "│"),
+        lambda text: re.sub(r" ([\d.]+ ± [\d.]+) \|", r" **\1** |", text),
+        # no output: a table as it is copied from a page
+        lambda text: "".join(
+            "\t".join(cell.strip() for cell in line.strip("|").split("|")) + "\n"
+            for line in text.splitlines()
+            if "---" not in line
+        ),
         lambda text: text.replace("±", "Â±"),
         lambda text: text.replace(".", ","),
         lambda text: text.replace("| llama", "\x1b[32m| llama"),
@@ -67,6 +78,8 @@ def test_a_table_in_other_clothes_has_the_same_numbers(tmp_path, around):
         ("1,234 tokens at 5.5 t/s", "1234 tokens at 5.5 t/s"),
         ("261,786 tokens-per-sec", "261,786 tokens-per-sec"),
         ("a,1,2,3", "a,1,2,3"),
+        ("1'261.5 t/s of 2\u202f048 tokens", "1261.5 t/s of 2048 tokens"),
+        ("1 20 300", "1 20 300"),
         ("at 10.0.0.2:50052, v1.2,", "at 10.0.0.2:50052, v1.2,"),
     ],
 )
@@ -77,3 +90,10 @@ def test_numbers_of_other_locales_have_a_point_and_ambiguous_ones_stay(text, fou
 def test_ends_of_lines_are_of_one_kind():
     # no output: bytes that no program prints
     assert decoded(b"\xef\xbb\xbfa\rb\r\nc\n") == "a\nb\nc\n"
+
+
+def test_a_table_without_its_backend_asks_for_the_nodes(tmp_path):
+    path = tmp_path / "output.txt"
+    path.write_text(without(TABLE, "backend"))
+    with pytest.raises(InputError, match="does not state the number of nodes .*add --nodes"):
+        records_of(path, UserMetadata(("generic-x86_64",)))

@@ -118,7 +118,7 @@ class Hpl(Benchmark):
             raise RunFailure(f"{program} gave {len(solved)} results, expected {run.case.samples}.")
         if other := another_problem(solved, problem):
             raise RunFailure(f"{program} {other}")
-        speed, time = parser.metrics(solved, program, "warm")
+        speed, time = parser.metrics(solved, {"program": program}, "warm")
         return [replace(speed, windows=windows(solved, process.stdout_times)), time]
 
 

@@ -16,12 +16,12 @@ from nixwulf.core.files import read_text, read_yaml
 from nixwulf.core.text import plural, slug
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.plan import parse_sweep
-from nixwulf.sweep.recipes import flags_file, launch_files, pasted, sparkrun
+from nixwulf.sweep.recipes import MOST_TEXT, flags_file, is_yaml, launch_files, pasted, sparkrun
 from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.translate import translate
 
 _LONGEST_NAME = 40
-_MOST_TEXT, _MOST_YAML = 1 << 16, 1 << 18
+_MOST_YAML = 1 << 18
 _WIDTH = 120
 # docker-compose, llama-swap and LiteLLM, also in a file of another suffix.
 _DOCUMENT = re.compile(r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S", re.MULTILINE)
@@ -44,15 +44,10 @@ def is_recipe(path: Path) -> bool:
     if is_yaml(path):
         return True
     try:
-        text = read_text(path, _MOST_TEXT)
+        text = read_text(path, MOST_TEXT)
         return bool(_DOCUMENT.search(text)) or launch_files.is_unit(text) or pasted.recognises(text)
     except InputError:
         return False
-
-
-def is_yaml(path: Path) -> bool:
-    """By its suffix."""
-    return path.suffix in (".yaml", ".yml")
 
 
 def _starts(path: Path) -> Sequence[Start]:
@@ -61,7 +56,7 @@ def _starts(path: Path) -> Sequence[Start]:
     if launch_files.is_unit(text):
         return launch_files.read_unit(text, source)
     if not is_yaml(path) and not _DOCUMENT.search(text):
-        return pasted.read(read_text(path, _MOST_TEXT), source)
+        return pasted.read(read_text(path, MOST_TEXT), source)
     document = read_yaml(path)
     if launch_files.recognises(document):
         return launch_files.read(document, source)

@@ -20,6 +20,10 @@ _PROMPT = re.compile(
     r"^[ \t]*(?:>[ \t])?(?:\$ |(?:\([\w.-]+\) ?)?\[?[\w.-]+@[\w.-]+[^\n$#]{0,80}[$#] )",
     re.MULTILINE,
 )
+_QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
+_UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
+_SHOWN = re.compile(r"[ \t]\^[ \t]*\n|\\[ \t]*\n[ \t]*>[ \t]")
+_DRIVE = re.compile(r"\b[A-Za-z]:\\[^\s\"']*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
 _DEFAULT = re.compile(r"\$\{\w+:?-([^\s'\"$`{}]+)\}")
@@ -123,10 +127,12 @@ def _begins(line: str) -> bool:
         words = tuple(line.split())
         at = next((n for n in range(len(words)) if find(words[n:])), 0)
         found = [Start(words[at:])]
-    others = _wrappers()["others"]
-    return any(
-        find(one.words) or PurePosixPath((*one.words, "")[0]).name in others for one in found
-    )
+    return any(find(one.words) or _is_other((*one.words, "")[0]) for one in found)
+
+
+def _is_other(word: str) -> bool:
+    """Whether a word is a program that serves a model and that no engine is."""
+    return PurePosixPath(word).name in _wrappers()["others"]
 
 
 def starts(text: str) -> list[Start]:
@@ -163,6 +169,7 @@ def split_start(command: ShellCommand) -> list[Start]:
         return [Start(words[at:], environment, line=command.line, left_out=tuple(left))]
     rest = words[at:]
     inside = next((n for n, one in enumerate(rest) if n and find(rest[n:])), 0)
+    inside = inside or next((n for n, one in enumerate(rest) if n and _is_other(one)), 0)
     started = rest[inside:]
     shell = next((n for n, one in enumerate(rest) if PurePosixPath(one).name in _SHELLS), -1)
     if not inside and shell >= 0 and len(rest) > shell + 2:  # bash -c TEXT
@@ -216,11 +223,15 @@ def _pair(word: str) -> tuple[str, str | None]:
 
 
 def _plain(text: str) -> str:
-    """Without a byte order mark, prompts and fences; each line stays where it is.
+    """Without a byte order mark, quotes, prompts and fences; each line stays where it is.
 
-    A variable that the text itself sets, and the default of one that it does not, stand for it.
+    Lines go on as in cmd (^) too, and as a shell shows it; a drive's path has slashes. A variable
+    that the text itself sets, and the default of one that it does not, stand for it.
     """
-    plain = _FENCE.sub("", _PROMPT.sub("", text.removeprefix("\ufeff").replace("\r", "")))
+    plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
+    plain = _SHOWN.sub("\\\\\n", _FENCE.sub("", _PROMPT.sub("", plain)))
+    plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
     plain = _DEFAULT.sub(r"\1", plain)
     if _CONTAINER.search(plain):
         plain = _MOUNTED.sub(

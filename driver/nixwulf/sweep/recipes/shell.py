@@ -11,18 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.files import DATA, read_toml
 
-_ACTS = {
-    ";": "a second command",
-    "|": "a pipe",
-    "&": "a second command",
-    "<": "a redirection",
-    ">": "a redirection",
-    "(": "a subshell",
-    ")": "a subshell",
-    "`": "a command in a command",
-    "$": "an expansion",
-}
+_ACTS = read_toml(DATA / "wrappers.toml")["acts"]
 _EXPANDS = re.compile(r"`|\$[A-Za-z_{(0-9@*#?!]|^~")
 _TOKEN = re.compile(
     r"""(?P<continued>\\[ \t]*\r?\n)

@@ -234,7 +234,7 @@ def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
             "write one of them as 1."
         )
     for name, count in several.items():
-        return count, name or found.parallelism or engine.parallelisms[0]
+        return count, found.parallelism or name or engine.parallelisms[0]
     if found.parallelism:
         what = f"a split by {found.parallelism}"
         found.left_out.append(Omission(what, "it is of one node, which splits nothing"))

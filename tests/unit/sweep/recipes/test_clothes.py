@@ -2,6 +2,8 @@
 
 import pytest
 
+from tool_outputs import fixture
+
 VLLM = "vllm serve org/model -tp 2 --max-model-len 8192"
 LLAMA = "llama-server -m /m/a.gguf -ub 1024 --rpc 10.0.0.2:50052"
 
@@ -36,6 +38,8 @@ def case(imported, text, name="recipe.txt"):
         "ssh node1 {}",
         "bash -c '{}'",
         "# a comment\n{}",
+        "> ```\n> {}\n> ```\n",
+        "mpirun -np 2 --host a,b {}",
     ],
 )
 @pytest.mark.parametrize("command", [VLLM, LLAMA])
@@ -45,6 +49,21 @@ def test_what_stands_around_a_command_changes_no_case(imported, around, command)
     block["parameters"].pop("environment", None)
     assert block == plain
     assert block["nodes"] == [2]
+
+
+@pytest.mark.parametrize("end", [" \\\n> ", " ^\n  ", " \\\r  ", " \\\r\n"])
+@pytest.mark.parametrize("command", [VLLM, LLAMA])
+def test_lines_that_go_on_in_other_shells_are_one_command(imported, end, command):
+    plain, _ = case(imported, command)
+    first, *rest = command.split(" -")
+    block, _ = case(imported, f"$ {first}" + "".join(f"{end}-{one}" for one in rest) + "\n")
+    assert block == plain
+
+
+def test_a_path_of_windows_is_a_guess_that_is_named(imported):
+    document, named = imported(r"llama-server.exe -m C:\models\a.gguf -ub 512")
+    assert document["models"]["a"]["path"].endswith("/models/a.gguf")
+    assert any("is a guess" in one for one in named)
 
 
 def test_variables_of_a_container_are_those_of_its_engine(imported):
@@ -186,6 +205,11 @@ def test_dllama_has_a_node_for_each_worker_and_its_root(imported):
     assert document["models"] == {"a.m": {"path": "/m/a.m", "tokenizer": "/m/a.t"}}
 
 
+def test_a_program_that_is_no_engine_is_named_behind_its_launcher(refused):
+    text = "mpirun -np 2 --host a,b trtllm-llmapi-launch trtllm-serve org/model --tp_size 2"
+    assert "begins with 'trtllm-serve org/model'" in refused(text)
+
+
 @pytest.mark.parametrize("program", ["trtllm-serve org/model", "./ds4 -m a.gguf", "ollama run x"])
 def test_a_program_that_is_no_engine_is_named(refused, program):
     assert f"the command begins with {program.split()[0]!r}"[:30] in refused(program)
@@ -200,3 +224,21 @@ def test_a_program_that_is_no_engine_is_named(refused, program):
 )
 def test_what_only_a_shell_can_read_is_one_sentence(refused, text):
     assert "; a recipe is never given to a shell: write the command alone." in refused(text)
+
+
+def test_a_compose_file_whose_shell_starts_ray_and_vllm_is_one_case_of_vllm(imported):
+    block, named = case(imported, fixture("posted/compose-becomes-a-flag.yaml"), "compose.yaml")
+    assert (block["engine"], block["nodes"], block["parallelism"]) == (["vllm"], [2], ["tensor"])
+    found = block["parameters"]
+    assert (found["executor"], found["gpu_memory_percent"]) == (["ray"], [75])
+    assert found["max_model_len"] == [196608]
+    assert "--services" not in found["arguments"][0]
+    assert {one.split(":")[0] for one in named} >= {"image", "network_mode", "NCCL_IB_DISABLE"}
+
+
+def test_a_launcher_with_a_file_of_hosts_is_of_mlx_by_rdma(imported):
+    block, named = case(imported, fixture("posted/launchers-not-recipes.txt"))
+    assert (block["engine"], block["transport"]) == (["mlx"], ["rdma"])
+    assert block["parallelism"] == ["tensor"]
+    assert block["parameters"]["environment"] == [{"MLX_METAL_FAST_SYNCH": "1"}]
+    assert any("2 nodes are a guess" in one for one in named)
