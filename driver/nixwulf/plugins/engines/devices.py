@@ -32,19 +32,27 @@ esac
 shift
 exec $python -c "$@" 2>/dev/null
 """
+# A version alone is little of what was installed from a checkout or by git: exo's releases share one.
 _TELL = """
-import sys
-from importlib.metadata import PackageNotFoundError, version
+import json, subprocess, sys
+from importlib.metadata import PackageNotFoundError, distribution
 for name in sys.argv[1:]:
     try:
-        print(name, "version", version(name))
+        found = distribution(name)
     except PackageNotFoundError:
-        pass
+        continue
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    commit = origin.get("vcs_info", {}).get("commit_id", "")
+    if "dir_info" in origin:
+        place = origin["url"].removeprefix("file://")
+        asked = ["sh", "-c", 'git -C "$0" rev-parse HEAD', place]
+        commit = subprocess.run(asked, capture_output=True, text=True).stdout
+    print(name, "version", found.version, *([commit[:9]] if commit else []))
 """
 
 
 def version_command(program: str | None, *packages: str) -> list[str]:
-    """What prints the version of each package that there is, without importing it.
+    """What prints version and commit of each package that there is, without importing it.
 
     Empty without the program.
     """

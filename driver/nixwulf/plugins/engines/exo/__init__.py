@@ -16,8 +16,7 @@ from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.engines.exo import api
 from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
-from nixwulf.plugins.engines.mlx import Mlx
-from nixwulf.plugins.engines.mlx.ranks import rdma_problem
+from nixwulf.plugins.engines.mlx import Mlx, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
@@ -85,7 +84,7 @@ class Exo(Engine):
         """Random weights, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
-        return super().unsupported(point) or rdma_problem(point)
+        return super().unsupported(point) or ranks.rdma_problem(point)
 
     def version_command(self, programs: Mapping[str, str]) -> list[str]:
         """It has no option that prints it."""
@@ -93,11 +92,15 @@ class Exo(Engine):
 
     def start(self, run: Run) -> None:
         """Start it on every node, alone in a namespace, and wait until all have met."""
-        run.engine_facts["origin"] = run.program("exo")
+        run.engine_facts["origin"] = program = run.program("exo")
         if run.model.startswith("/"):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
             raise RunFailure("unsupported", reason)
+        printed = run.output(run.head, '"$@"', *self.version_command({"exo": program}))
+        lines = (line.replace(" version ", " ") for line in printed.splitlines())
+        run.engine_facts["version"] = ", ".join(lines)
         joined = api.network(_help(run), f"nixwulf-{run.name}")
+        ranks.ask(run, self, "exo")
         for node in run.nodes:
             worker = node is not run.head
             environment = {**ENVIRONMENT, **joined.environment}

@@ -60,7 +60,7 @@ print("{devices.MARK}", device)
 _FOUND = "mlx device"
 _REMEDY = (
     "install MLX for it there, as 'pip install \"mlx[cuda13]\"' does for NVIDIA's, in the "
-    "environment of mlx_lm.server"
+    "environment of "
 )
 _NO_SEND = (
     "MLX crosses NVIDIA's nodes by NCCL, for which it has no send, so no pipeline; take tensor"
@@ -97,7 +97,7 @@ def ask(run: Run, engine: Engine, program: str) -> None:
     Raises RunFailure: a node's GPU would not be used.
     """
     found = devices.ask(run, program, _TELL)
-    devices.require_gpus(run, engine, found, _REMEDY)
+    devices.require_gpus(run, engine, found, _REMEDY + program)
     for name, device in found.items():
         run.engine_found[_FOUND, name] = (device,)
 

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from launch_plan import planned
-from nixwulf.plugins.engines import exo
+from nixwulf.plugins.engines import devices, exo
 from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, api, argv
 from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime.run import RunFailure
@@ -23,6 +23,8 @@ from nixwulf.plugins.runtime.run import RunFailure
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path("tests/fixtures/exo")
 RELEASES = ("v1.0.71", "b5375f8")
+# What the driver's script printed of the exo that ran in the lab on 27 November 2026.
+VERSIONS = "exo version 0.3.70 b5375f8ce\nmlx version 0.32.0\nmlx-lm version 0.32.2\n"
 CHECKOUT = os.environ.get("NIXWULF_EXO_CHECKOUT")
 
 
@@ -185,19 +187,49 @@ class Started:
 
 
 @pytest.fixture(params=RELEASES)
-def world(request, plan, monkeypatch):
-    """exo on what the driver starts for a ring on two of the four Macs."""
+def exos(request, plan, monkeypatch):
+    """exo on what the driver will start for a ring on two of the four Macs."""
     run = plan("tcp", "pipeline")
     exos = Started(run, request.param)
-    monkeypatch.setattr(type(run.nodes[0]), "script", lambda *_, **__: help_of(request.param))
+    exos.device = "metal"
+
+    def script(self, text, *arguments, timeout_s=60):
+        if text == api.HELP:
+            return help_of(request.param)
+        asks_device = any(devices.MARK in word for word in arguments)
+        # no output: what the driver's own script prints
+        return f"{devices.MARK} {exos.device}\n" if asks_device else VERSIONS
+
+    monkeypatch.setattr(type(run.nodes[0]), "script", script)
     monkeypatch.setattr(exo, "_api", lambda run: nullcontext(Mock(run=run)))
     monkeypatch.setattr(exo, "Clocks", Mock())
     monkeypatch.setattr(exo, "_SETTLE_S", 0)
     monkeypatch.setattr(exo, "_ask", exos.ask)
     monkeypatch.setattr(type(run), "prove_from_here", lambda run: exos.asked.append("PROOF"))
     run.deadline = 1e9
-    ENGINE.start(run)
     return exos
+
+
+@pytest.fixture
+def world(exos):
+    """The same once the driver has started it."""
+    ENGINE.start(exos.run)
+    return exos
+
+
+def test_the_record_has_versions_with_the_commit_and_what_each_node_computes_on(world):
+    run = world.run
+    found = "exo 0.3.70 b5375f8ce, mlx 0.32.0, mlx-lm 0.32.2"
+    assert run.engine_facts["version"] == found
+    assert run.engine_facts["devices"] == ", ".join(f"{n.node.name}: metal" for n in run.nodes)
+
+
+def test_an_exo_that_would_compute_on_a_macs_cpu_is_failed_before_it_is_started(exos):
+    exos.device = "cpu"
+    with pytest.raises(RunFailure, match="computes on the CPU.* environment of exo") as caught:
+        ENGINE.start(exos.run)
+    assert caught.value.outcome == "failed"
+    assert not exos.run.started
 
 
 def test_what_the_driver_starts_meets_and_is_placed_on_two_nodes_of_the_fabric(world):
