@@ -8,6 +8,10 @@ MLX's ring. It is not zenoh and not its discovery: it finds nobody, but dials th
 NIXWULF_EXO_PEERS ("10.77.2.1,10.77.2.2", its own among them) at the port that exo listens on, and
 sends each message over TCP to all whose namespace is its own. So a run with it says nothing of how
 nodes of exo meet, of lost messages, or of how fast they travel.
+
+It also makes MLX pause for a second before its ranks meet. While they do, MLX 0.32.0 of PyPI holds
+Python's lock, and the thread by which an exo's runner reports that it connects needs that lock: on
+a busy machine it comes too late, and the last rank, which waits for the report, never begins.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -161,3 +166,19 @@ class Pidfile:
         """Unlock and remove the file."""
         self._path.unlink(missing_ok=True)
         os.close(self._file)
+
+
+def _pause_before_ranks_meet() -> None:
+    with contextlib.suppress(ImportError):
+        from mlx.core import distributed
+
+        meet = distributed.init
+
+        def init(*arguments: Any, **options: Any) -> Any:
+            time.sleep(1)
+            return meet(*arguments, **options)
+
+        distributed.init = init
+
+
+_pause_before_ranks_meet()

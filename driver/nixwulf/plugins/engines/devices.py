@@ -32,7 +32,7 @@ esac
 shift
 exec $python -c "$@" 2>/dev/null
 """
-# A version alone is little of what was installed from a checkout or by git: exo's releases share one.
+# A version says little of what a checkout or git installed: releases of exo share one.
 _TELL = """
 import json, subprocess, sys
 from importlib.metadata import PackageNotFoundError, distribution
