@@ -237,7 +237,7 @@ def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
     """
     clocks = Clocks(endpoint.run, endpoint.server)
     asked = time.monotonic()
-    while not api.is_ready(instance, _ask(endpoint, api.RUNNERS)):
+    while not api.is_ready(instance, runners := _ask(endpoint, api.RUNNERS)):
         if time.monotonic() > asked:
             lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
             if lacking is not None:
@@ -247,7 +247,11 @@ def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
         if instance.id not in _ask(endpoint, api.INSTANCES):
             raise RunFailure("failed", f"exo gave up loading {instance.model!r}; read the logs.")
         endpoint.require_running()
-        clocks.check()
+        try:
+            clocks.check()
+        except RunFailure as failure:
+            reason = f"{failure} exo's parts of the model: {api.states(instance, runners)}."
+            raise RunFailure(failure.outcome, reason) from None
         time.sleep(_POLL_S)
 
 

@@ -199,6 +199,12 @@ def download_problem(instance: Instance, answer: Any) -> str | None:
     return None
 
 
+def states(instance: Instance, answer: Any) -> str:
+    """The states of an instance's parts, in words."""
+    known = (answer.get(runner) or {"unknown": None} for runner in instance.runners.values())
+    return ", ".join(next(iter(state)) for state in known)
+
+
 def is_ready(instance: Instance, answer: Any) -> bool:
     """Whether all parts of an instance are loaded; raises RunFailure when one has failed."""
     states = [answer.get(runner, {}) for runner in instance.runners.values()]

@@ -19,6 +19,7 @@ from nixwulf.plugins.engines import devices, exo
 from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, api, argv
 from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.sweep import hints
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path("tests/fixtures/exo")
@@ -150,6 +151,7 @@ class Started:
     def __init__(self, run, release):
         self.asked = []
         self.placed = {}
+        self.runners = [{"RunnerReady": {}}] * 2
         self.run = run
         text = (FIXTURES / release / "previews.json").read_text()
         for name, node in zip(("node-a", "node-b"), run.nodes, strict=True):
@@ -172,7 +174,8 @@ class Started:
             return {"previews": [one for one in self.previews if self.has_edges(one)]}
         if request == api.RUNNERS:
             shards = [next(iter(one.values()))["shardAssignments"] for one in self.placed.values()]
-            return {part: {"RunnerReady": {}} for one in shards for part in one["runnerToShard"]}
+            parts = [part for one in shards for part in one["runnerToShard"]]
+            return dict(zip(parts, self.runners, strict=False))
         if request.path == "/instance":
             instance = request.body["instance"]
             self.placed[next(iter(instance.values()))["instanceId"]] = instance
@@ -251,6 +254,19 @@ def test_the_proof_of_transport_begins_when_exo_is_ready_and_nothing_is_asked_af
     with ENGINE.endpoint(run):
         assert world.asked[-2:] == [api.RUNNERS, "PROOF"]
         assert world.asked.count(api.DOWNLOADS) == 0, "exo lists every model that it knows"
+
+
+def test_a_placement_that_hangs_is_told_with_the_states_of_its_parts_and_why(world, monkeypatch):
+    silent = json.loads((FIXTURES.parent / "exo-lab" / "runners-silent.json").read_text())
+    world.runners = [state for state in silent.values() if "RunnerIdle" in state]
+    hang = RunFailure("hang", "'exo' was silent for 150 s.")
+    monkeypatch.setattr(exo, "Clocks", Mock(return_value=Mock(check=Mock(side_effect=hang))))
+    found = pytest.raises(RunFailure, match="silent for 150 s.*RunnerIdle, RunnerIdle")
+    with found as caught, ENGINE.endpoint(world.run):
+        pass
+    assert caught.value.outcome == "hang"
+    assert "ranks did not meet" in hints.hint_for(str(caught.value))
+    assert world.placed == {}
 
 
 def test_a_node_of_exo_that_the_cluster_file_does_not_have_is_named(world):

@@ -150,6 +150,14 @@ def test_a_failed_parts_diagnostics_are_in_the_reason():
         exo_api.is_ready(Instance("i", ID, {"node-a": "RunnerFailed"}), runners)
 
 
+def test_the_states_of_a_models_parts_leave_out_what_is_over():
+    """Of a placement that hung in the lab, after three others."""
+    runners = json.loads((FIXTURES.parent / "exo-lab" / "runners-silent.json").read_text())
+    parts = Instance("i", ID, dict(enumerate([*runners][-2:])))
+    assert exo_api.states(parts, runners) == "RunnerIdle, RunnerIdle"
+    assert exo_api.states(Instance("i", ID, {"n1": "not yet known"}), runners) == "unknown"
+
+
 def test_a_node_without_the_models_files_is_a_reason_with_the_folder_that_exo_looks_for(answer):
     downloads = answer("downloads")
     problem = exo_api.download_problem(PLACED, downloads)
