@@ -101,12 +101,10 @@ class Exo(Engine):
         run.engine_facts["version"] = ", ".join(lines)
         joined = api.network(_help(run), f"nixwulf-{run.name}")
         ranks.ask(run, self, "exo")
+        environment = {**ENVIRONMENT, **joined.environment}
         for node in run.nodes:
-            worker = node is not run.head
-            environment = {**ENVIRONMENT, **joined.environment}
-            started = run.start(
-                node, "exo", argv(run, node, joined), environment, background=worker
-            )
+            command, worker = argv(run, node, joined), node is not run.head
+            started = run.start(node, "exo", command, environment, background=worker)
             started.no_progress = _COMPLAINT
         with _api(run) as endpoint:
             clocks = Clocks(run, endpoint.server)
@@ -141,7 +139,7 @@ class Exo(Engine):
             if run.fabric and case.transport == "tcp":
                 request = _on_fabric(run, previewed, _ask(endpoint, api.NETWORKS))
             else:
-                request = api.placement(model, case)
+                request = api.placement(model, case.parallelism, case.transport, case.nodes)
             _ask(endpoint, request)
             instance = _settled(
                 endpoint,
@@ -167,7 +165,7 @@ class Exo(Engine):
             servers.append(replace(one, argv=tuple(argv), environment=environment))
         servers.sort(key=lambda one: "--force-master" in one.argv)
         model, case = str(run.record["model"]["hub"]), run.case
-        placed = api.placement_of(model, case["parallelism"], case.get("transport"), case["nodes"])
+        placed = api.placement(model, case["parallelism"], case.get("transport"), case["nodes"])
         found = serving(self, run, servers, model)
         return replace(found, then=(post(_API_PORT, placed.path, placed.body), *found.then))
 

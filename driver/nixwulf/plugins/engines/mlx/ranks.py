@@ -128,12 +128,9 @@ def _has_cuda(run: Run, node: Node) -> bool:
 
 
 def device_matrix(nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
-    """For each node a row with its device towards each node, None towards itself.
+    """For each of n nodes a row with its n devices, one towards each; None towards itself.
 
-    nodes: n of them, in the order of the ranks.
-
-    Returns:
-        n rows of n device names.
+    nodes: in the order of the ranks.
 
     Raises RunFailure: `unsupported` for a pair without a device: jaccl has no hops.
     """
@@ -257,14 +254,11 @@ def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:
 
     rank: from 0, the head's. path: file with the group's text on the rank's node.
     """
-    if run.case.transport == "rdma":
-        coordinator = f"{run.meeting_address(run.head)}:{PORT}"
-        return {
-            "MLX_IBV_DEVICES": path,
-            "MLX_JACCL_COORDINATOR": coordinator,
-            "MLX_RANK": str(rank),
-        }
-    return {"MLX_HOSTFILE": path, "MLX_RANK": str(rank)}
+    variables = {"MLX_RANK": str(rank)}
+    if run.case.transport != "rdma":
+        return {"MLX_HOSTFILE": path, **variables}
+    coordinator = f"{run.meeting_address(run.head)}:{PORT}"
+    return {"MLX_IBV_DEVICES": path, "MLX_JACCL_COORDINATOR": coordinator, **variables}
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def test_the_requests_of_a_run_in_their_order():
         exo_api.NODES,
         exo_api.previews(ID),
         exo_api.INSTANCES,
-        exo_api.placement(ID, case()),
+        exo_api.placement(ID, "tensor", "rdma", 2),
         exo_api.DOWNLOADS,
         exo_api.RUNNERS,
         exo_api.greedy(ID, 1, 32),
