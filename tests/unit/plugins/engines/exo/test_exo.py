@@ -274,3 +274,45 @@ def test_a_node_of_exo_that_the_cluster_file_does_not_have_is_named(world):
     placed = api.require_placement(ID, run.case, {"previews": world.previews})
     with pytest.raises(RunFailure, match="has no address of the cluster file"):
         exo._on_fabric(run, placed, {})
+
+
+LAB = FIXTURES.parent / "exo-lab"
+TINY = "nixwulf/tiny"
+
+
+def lab_answer(name):
+    """What two nodes of exo answered in the lab: see tools/fixtures/exo-lab.py."""
+    return json.loads((LAB / f"{name}.json").read_text())
+
+
+def test_the_ring_that_exo_took_in_the_lab_is_what_the_driver_makes_of_its_answers(tmp_path):
+    matrix = {
+        "engine": ["exo"],
+        "benchmark": ["serve"],
+        "nodes": [2],
+        "fabric": ["thunderbolt"],
+        "transport": ["tcp"],
+        "parallelism": ["pipeline"],
+        "parameters": {"api": ["chat"]},
+    }
+    run = planned(tmp_path, "lab", {"id": TINY}, matrix, exo="/bin/exo")
+    previewed = api.require_placement(TINY, run.case, lab_answer("previews"))
+    request = exo._on_fabric(run, previewed, lab_answer("networks"))
+    assert request.path == "/instance"
+    assert request.body == lab_answer("creation")
+    (taken,) = lab_answer("instances").values()
+    assert taken == request.body["instance"]
+    here, there = (run.data_address(node) for node in run.nodes)
+    rings = [
+        [one["ip"] for one in ring] for ring in taken["MlxRingInstance"]["hostsByNode"].values()
+    ]
+    assert sorted(rings) == sorted([[api._NO_HOSTS[0], here], [there, api._NO_HOSTS[0]]])
+
+
+def test_the_answers_of_exo_in_the_lab_are_read():
+    assert len(lab_answer("nodes")) == 2
+    instance = api.placed_instance(TINY, (), lab_answer("instances"))
+    assert set(instance.runners) == set(lab_answer("nodes"))
+    assert api.is_ready(instance, lab_answer("runners"))
+    assert api.download_problem(instance, lab_answer("downloads")) is None
+    assert len(api.tokens(lab_answer("chat"))) == 32
