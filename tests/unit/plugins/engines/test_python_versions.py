@@ -49,6 +49,7 @@ def test_a_package_of_a_checkout_is_listed_with_its_commit(tmp_path):
     for name, origin in origins.items():
         folder = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
         folder.mkdir()
+        # no output: a package's name and version, which the script asks for
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (folder / "direct_url.json").write_text(json.dumps(origin))
     program = tmp_path / "program"

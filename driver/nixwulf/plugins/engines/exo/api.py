@@ -1,7 +1,7 @@
 """exo's HTTP API, each request as data and what its answers say; and how its nodes find each other.
 
 Of v1.0.71 and of b5375f8 alike: https://github.com/exo-explore/exo/blob/b5375f8/docs/api.md and
-src/exo/api there. What they print is in tests/fixtures/exo.
+src/exo/api there. What they print is in tests/fixtures/exo and exo-lab.
 
 The version cannot tell which of zenoh and libp2p they use: it is 0.3.70 in v1.0.71, which has
 libp2p, and in https://github.com/exo-explore/exo/commit/09f9ea3, which has zenoh, and after it.

@@ -1,6 +1,7 @@
 """What exo is started with, by what its releases print, and its own benchmark's rows.
 
-Not yet run on hardware. tests/fixtures/exo is what two releases print: see tools/fixtures/exo.py.
+Run in the lab (examples/exo), not yet on hardware. tests/fixtures/exo is what two releases print:
+see tools/fixtures/exo.py.
 """
 
 import json
@@ -24,8 +25,8 @@ from nixwulf.sweep import hints
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path("tests/fixtures/exo")
 RELEASES = ("v1.0.71", "b5375f8")
-# What the driver's script printed of the exo that ran in the lab on 27 November 2026.
-VERSIONS = "exo version 0.3.70 b5375f8ce\nmlx version 0.32.0\nmlx-lm version 0.32.2\n"
+LAB = FIXTURES.parent / "exo-lab"
+TINY = "nixwulf/tiny"
 CHECKOUT = os.environ.get("NIXWULF_EXO_CHECKOUT")
 
 
@@ -195,13 +196,14 @@ def exos(request, plan, monkeypatch):
     run = plan("tcp", "pipeline")
     exos = Started(run, request.param)
     exos.device = "metal"
+    versions = (LAB / "versions.txt").read_text()
 
     def script(self, text, *arguments, timeout_s=60):
         if text == api.HELP:
             return help_of(request.param)
         asks_device = any(devices.MARK in word for word in arguments)
         # no output: what the driver's own script prints
-        return f"{devices.MARK} {exos.device}\n" if asks_device else VERSIONS
+        return f"{devices.MARK} {exos.device}\n" if asks_device else versions
 
     monkeypatch.setattr(type(run.nodes[0]), "script", script)
     monkeypatch.setattr(exo, "_api", lambda run: nullcontext(Mock(run=run)))
@@ -257,7 +259,7 @@ def test_the_proof_of_transport_begins_when_exo_is_ready_and_nothing_is_asked_af
 
 
 def test_a_placement_that_hangs_is_told_with_the_states_of_its_parts_and_why(world, monkeypatch):
-    silent = json.loads((FIXTURES.parent / "exo-lab" / "runners-silent.json").read_text())
+    silent = json.loads((LAB / "runners-silent.json").read_text())
     world.runners = [state for state in silent.values() if "RunnerIdle" in state]
     hang = RunFailure("hang", "'exo' was silent for 150 s.")
     monkeypatch.setattr(exo, "Clocks", Mock(return_value=Mock(check=Mock(side_effect=hang))))
@@ -274,10 +276,6 @@ def test_a_node_of_exo_that_the_cluster_file_does_not_have_is_named(world):
     placed = api.require_placement(ID, run.case, {"previews": world.previews})
     with pytest.raises(RunFailure, match="has no address of the cluster file"):
         exo._on_fabric(run, placed, {})
-
-
-LAB = FIXTURES.parent / "exo-lab"
-TINY = "nixwulf/tiny"
 
 
 def lab_answer(name):
