@@ -24,10 +24,11 @@ check: setup
 unit:
 	$(PYTEST) $(PARALLEL) --hypothesis-profile few-examples -m "not (lab or nix or browser or slow)"
 
-# The lab measures, so nothing runs beside it.
+# Nothing runs beside what measures in the lab.
 test: setup-tests lint
 	$(PYTEST) $(PARALLEL) -m "not lab"
-	$(PYTEST) -m lab
+	$(PYTEST) -n auto --dist loadfile -m waits
+	$(PYTEST) -m "lab and not waits"
 
 # Hostile inputs, planted private texts and faults: a sample in at most 5 minutes. CAMPAIGN=all takes hours.
 CAMPAIGN = sample

@@ -36,8 +36,7 @@ from nixwulf.nodes.facts import gather
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
 from nixwulf.nodes.process import OwnedProcess, stop_owned
 from nixwulf.nodes.ssh import Connection, connections, open_all
-from nixwulf.ops.models.chain import on_node
-from nixwulf.ops.models.push import push
+from nixwulf.ops.models.push import on_node, push
 from nixwulf.ops.models.store import CHUNK
 from nixwulf.plugins.benchmarks.serve import TOGETHER_MS
 from nixwulf.plugins.runtime.openai import Endpoint

@@ -157,7 +157,7 @@ def repeats(golden: Golden) -> None:
 def models(golden: Golden) -> None:
     """A model got from a path, listed, verified, damaged and removed, on this machine alone."""
     mine = golden.scratch / "tiny.gguf"
-    mine.write_bytes(bytes(3 << 20))
+    mine.write_bytes(b"GGUF" + bytes(3 << 20))
     golden.call("models/none", "models", "ls")
     golden.call("models/no-such", "models", "get", "./no-such.gguf")
     golden.call("models/get", "models", "get", mine)

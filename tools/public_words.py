@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results.publish import words
-from nixwulf.results.publish.identifiers import closed_words
+from nixwulf.results.publish.patterns import closed_words
 from nixwulf.results.publish.scrub import Scrubber
 
 ROOT = Path(__file__).parents[1]

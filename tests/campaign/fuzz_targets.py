@@ -67,12 +67,12 @@ _PREDICT = ("predict", "--cluster", str(ROOT / "clusters/framework-2.toml"))
 
 @cache
 def _gguf() -> bytes:
-    from nixwulf.llm import random_gguf
+    from nixwulf.llm import gguf
     from nixwulf.llm.random_model import RandomModel
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
-        random_gguf.write(RandomModel(layers=2, hidden=64, heads=4, kv_heads=4), path)
+        gguf.write(RandomModel(layers=2, hidden=64, heads=4, kv_heads=4), path)
         return path.read_bytes()[:40_000]
 
 

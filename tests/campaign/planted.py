@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
-from nixwulf.results.publish.folder import publication
+from nixwulf.results.publish.scrub import publication
 from nixwulf.results.store import Entry, RunFolder
 from record_factory import case, failed, plan
 

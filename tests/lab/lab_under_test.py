@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.inventory.cluster import Cluster, Shape, parse_cluster, with_lab_nodes
-from nixwulf.llm import random_gguf
+from nixwulf.llm import gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes import lab
 from nixwulf.nodes.process import OwnedProcess
@@ -218,7 +218,7 @@ class Silent:
 
 def model_of_server() -> str:
     """The path of random weights."""
-    return str(random_gguf.ensure(RandomModel(layers=4)))
+    return str(gguf.ensure(RandomModel(layers=4)))
 
 
 @contextmanager

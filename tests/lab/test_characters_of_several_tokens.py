@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from quality_servers import ONE, completer
 
-from nixwulf.llm import random_gguf
+from nixwulf.llm import gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.plugins.runtime.run import RunFailure
 
@@ -17,7 +17,7 @@ COUNT = 8
 
 @pytest.fixture(scope="module")
 def server():
-    with completer(random_gguf.ensure(RandomModel(layers=2)), ONE, 512) as found:
+    with completer(gguf.ensure(RandomModel(layers=2)), ONE, 512) as found:
         yield found
 
 

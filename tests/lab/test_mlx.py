@@ -9,15 +9,14 @@ from unittest.mock import Mock
 import pytest
 from lab_under_test import recorded
 
-from nixwulf.llm import place, random_safetensors
+from nixwulf.llm import place, safetensors
 from nixwulf.nodes import counters, facts
 from nixwulf.nodes.facts import gather
 from nixwulf.plugins import gates
 from nixwulf.plugins.engines.mlx import ENGINE
 from nixwulf.plugins.gates import examine
 from nixwulf.plugins.gates import fabric as fabric_gates
-from nixwulf.plugins.runtime.openai import GREEDY
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.openai import GREEDY, Completions
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan, parse_sweep
 
@@ -151,7 +150,7 @@ def test_a_rank_stopped_while_measuring_is_a_hang(run, nodes, cluster, folder):
 def copy_of_dense(nodes, cluster):
     """The path of a Hugging Face folder on two nodes, as a user would have put it there."""
     pair = [nodes.nodes["n1"], nodes.nodes["n2"]]
-    placed = place(plan_for(cluster).sweep.models["dense"], pair, random_safetensors.ensure)
+    placed = place(plan_for(cluster).sweep.models["dense"], pair, safetensors.ensure)
     for node in pair:
         node.script('rm -rf /tmp/folder && cp -r "$1" /tmp/folder', placed.path)
     return {"folder": {"path": "/tmp/folder"}}

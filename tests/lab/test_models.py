@@ -17,7 +17,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.counters import read
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE
 from nixwulf.nodes.ssh import connections, open_all
-from nixwulf.ops.models.chain import on_node
+from nixwulf.ops.models.push import on_node
 
 MIB = 1 << 20
 SIZE = 40 * MIB

@@ -11,7 +11,7 @@ import yaml
 from lab_under_test import Silent, as_machines, cluster_of, desk, recorded
 
 from nixwulf.inventory.cluster import Shape
-from nixwulf.llm import random_gguf
+from nixwulf.llm import gguf
 from nixwulf.nodes import transfer
 from nixwulf.nodes.ssh import connections
 from nixwulf.plugins.engines.llama_cpp import ENGINE
@@ -76,7 +76,7 @@ def test_the_time_that_a_model_takes_is_in_the_record(nodes, cluster, tmp_path):
 def test_a_disk_that_stalls_fails_the_case(nodes, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer, "_STILL_S", STILL_S)
     plan, head = plan_for(cluster, 5), nodes.nodes["n1"]
-    name = random_gguf.ensure(plan.sweep.models["tiny"].random).name
+    name = gguf.ensure(plan.sweep.models["tiny"].random).name
     head.script(STALL, name)
     begin = time.monotonic()
     record = bench.run_one(nodes, plan, tmp_path, plan.cases[0], 0, lambda phase: None)
@@ -156,7 +156,7 @@ def machines(bring_up, tmp_path):
 def test_an_interrupt_while_a_model_is_copied_ends_the_driver(machines, number):
     running, start = machines
     model = parse_sweep(yaml.safe_load(SWEEP), "own.yaml").models["tiny"]
-    stalled = random_gguf.ensure(model.random).name
+    stalled = gguf.ensure(model.random).name
     running.out("n1", f"set -- '{stalled}'; {STALL}")
     process = start()
     # The look is not what it looks for.

@@ -8,7 +8,7 @@ import pytest
 from gguf import GGUFReader
 from lab_under_test import Silent, recorded_each
 
-from nixwulf.llm import random_gguf
+from nixwulf.llm import gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.transfer import put
 from nixwulf.sweep import session
@@ -65,7 +65,7 @@ def test_a_smaller_cache_is_farther_from_one_node_than_a_split_of_the_same(run, 
 
 def test_a_damaged_model_is_far_from_the_first_that_the_sweep_lists(run, nodes, cluster, tmp_path):
     damaged = tmp_path / "damaged.gguf"
-    shutil.copy(random_gguf.ensure(TINY), damaged)
+    shutil.copy(gguf.ensure(TINY), damaged)
     tensor = next(t for t in GGUFReader(damaged, "r+").tensors if t.name == "blk.1.attn_v.weight")
     tensor.data[:] = 0
     tensor.data.flush()

@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
-from nixwulf.llm import random_gguf
+from nixwulf.llm import gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.plugins.engines.llama_cpp import ENGINE
 
@@ -103,7 +103,7 @@ def _greedy_tokens(programs, model: Path, servers: int, split: str = "layer") ->
 @pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "mixture-of-experts"])
 def test_greedy_tokens_are_the_same_however_the_model_is_split(programs, tmp_path, model):
     path = tmp_path / model.file_name
-    random_gguf.write(model, path)
+    gguf.write(model, path)
     expected = _greedy_tokens(programs, path, 0)
     assert len(expected) == REQUEST["n_predict"]
     assert len(set(expected)) > len(expected) // 2
@@ -117,8 +117,8 @@ def test_greedy_tokens_are_the_same_however_the_model_is_split(programs, tmp_pat
 @pytest.mark.parametrize("damaged", ["blk.0.attn_k.weight", "blk.4.ffn_down.weight"])
 def test_one_damaged_tensor_changes_the_greedy_tokens(programs, tmp_path, monkeypatch, damaged):
     whole = tmp_path / "whole.gguf"
-    random_gguf.write(DENSE, whole)
-    stored = random_gguf._stored
+    gguf.write(DENSE, whole)
+    stored = gguf._stored
 
     def half_lost(tensor, model):
         weights = stored(tensor, model).copy()
@@ -126,7 +126,7 @@ def test_one_damaged_tensor_changes_the_greedy_tokens(programs, tmp_path, monkey
             weights[..., : weights.shape[-1] // 2] = np.zeros((), weights.dtype)
         return weights
 
-    monkeypatch.setattr(random_gguf, "_stored", half_lost)
-    random_gguf.write(DENSE, tmp_path / "damaged.gguf")
+    monkeypatch.setattr(gguf, "_stored", half_lost)
+    gguf.write(DENSE, tmp_path / "damaged.gguf")
     expected = _greedy_tokens(programs, whole, 0)
     assert _greedy_tokens(programs, tmp_path / "damaged.gguf", 0) != expected

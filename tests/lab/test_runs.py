@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from lab_under_test import Silent, recorded
 
-from nixwulf.llm import place, random_gguf
+from nixwulf.llm import gguf, place
 from nixwulf.nodes.lab.links import MANAGEMENT_INTERFACE, management_addresses, management_subnet
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.runtime import memory
@@ -168,7 +168,7 @@ def test_a_port_that_is_closed_is_failed(run, nodes, cluster):
 
 def test_a_model_file_that_is_cut_short_is_failed(run, nodes, cluster):
     head = nodes.nodes["n1"]
-    whole = place(plan_for(cluster).sweep.models["tiny"], [head], random_gguf.ensure).path
+    whole = place(plan_for(cluster).sweep.models["tiny"], [head], gguf.ensure).path
     head.script('head -c 1000000 "$1" >/tmp/cut.gguf', whole)
     record = run(plan_for(cluster, models={"tiny": {"path": "/tmp/cut.gguf"}}))
     assert record["outcome"] == "failed"
@@ -307,7 +307,7 @@ def test_a_reference_that_the_engine_cannot_give_is_the_same_nodes_twice(
 
     def no_pipeline(engine, run, context):
         if run.case.parallelism == "pipeline":
-            raise RunFailure(outcome, "This model has no pipeline.")
+            raise RunFailure("This model has no pipeline.", outcome)
         return asked(engine, run, context)
 
     monkeypatch.setattr(LlamaCpp, "completer", no_pipeline)

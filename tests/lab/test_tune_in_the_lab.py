@@ -23,7 +23,7 @@ from nixwulf.plugins.engines.llama_cpp import ENGINE
 from nixwulf.results import record
 from nixwulf.results.store import read_folder
 from nixwulf.sweep.plan import load_sweep
-from nixwulf.tune import measure
+from nixwulf.tune import search
 from nixwulf.tune.render import serve_commands, serving
 
 SHORT = ("--engine", "llama.cpp", "--n-prompt", "16", "--n-gen", "8", "--samples", "1")
@@ -252,7 +252,7 @@ def test_an_interrupt_right_when_a_record_is_kept_loses_nothing(tmp_path, monkey
         record.save(*arguments)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(measure, "save", save_and_interrupt)
+    monkeypatch.setattr(search, "save", save_and_interrupt)
     folder = tmp_path / "run"
     done = CliRunner().invoke(
         cli, ["tune", "--model", "random", *SHORT, "--goal", "prompt", "--out", str(folder)]
@@ -272,7 +272,7 @@ def test_a_search_that_cannot_go_on_says_why_and_the_best_of_what_it_measured(
             raise InputError(f"{path} cannot be written (No space left on device).")
         record.save(document, path, *rest)
 
-    monkeypatch.setattr(measure, "save", full_at_the_second)
+    monkeypatch.setattr(search, "save", full_at_the_second)
     folder = tmp_path / "run"
     done = CliRunner().invoke(
         cli, ["tune", "--model", "random", *SHORT, "--goal", "prompt", "--out", str(folder)]

@@ -283,7 +283,7 @@ def test_when_the_driver_is_killed_all_of_the_old_system_comes_back(desk, profil
     for mode in ("start", "look", "finish")[: ("start", "look", "finish").index(last) + 1]:
         words = (mode, "n1", f"{SYSTEMS}/new", "12")
         try:
-            connection.script(_SCRIPT.read_text(), *words, timeout_s=5)
+            connection.script(_SCRIPT, *words, timeout_s=5)
         except NixwulfError:
             assert mode == "finish"
             assert profile()[0] == "system-2-link"
@@ -315,7 +315,7 @@ def test_a_node_whose_power_was_cut_while_it_kept_a_system_ends_on_the_one_that_
     connection = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)["n1"].fresh()
 
     def look() -> str:
-        return connection.script(_SCRIPT.read_text(), "look", "n1", f"{SYSTEMS}/new", timeout_s=60)
+        return connection.script(_SCRIPT, "look", "n1", f"{SYSTEMS}/new", timeout_s=60)
 
     assert look() == "state rolling-back\n"
     deadline = time.monotonic() + 60

@@ -1,7 +1,6 @@
 """vLLM in the lab: PyPI's build for CPUs, on one node and over two, and how its failures end."""
 
 import json
-import os
 import threading
 import time
 from functools import partial
@@ -10,8 +9,8 @@ from unittest.mock import Mock
 import pytest
 from lab_under_test import recorded
 
-from nixwulf.core.errors import InputError
-from nixwulf.llm import place, random_safetensors
+from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.llm import place, safetensors
 from nixwulf.plugins.engines import find
 from nixwulf.sweep import session
 from nixwulf.sweep.plan import make_plan, parse_sweep
@@ -52,10 +51,10 @@ TENSOR = {"nodes": [2], "parallelism": ["tensor"], "fabric": ["thunderbolt"]}
 
 @pytest.fixture(scope="module")
 def nodes(cluster):
-    if not find("vllm").find_local():
-        pytest.skip("this machine has no vLLM; run 'nixwulf engines install vllm' (2.1 GB)")
-    if not os.environ.get("NIXWULF_VLLM"):
-        pytest.skip("minutes of two cores; NIXWULF_VLLM=1 runs them")
+    try:
+        find("vllm").install_local(lambda step, share: None)
+    except NixwulfError as error:
+        pytest.skip(error.message)  # no wheels for this machine, or no room for 2.1 GB of them
     with session.session(plan_for(cluster, SERVE), Mock()) as connected:
         yield connected
 
@@ -170,7 +169,7 @@ def test_ray_on_cpus_is_unsupported_before_anything_starts(run, cluster):
 def test_a_model_that_vllm_does_not_know_is_failed_in_its_words(run, nodes, cluster):
     node = nodes.nodes["n1"]
     plan = plan_for(cluster, SERVE)
-    placed = place(plan.sweep.models["tiny"], [node], random_safetensors.ensure)
+    placed = place(plan.sweep.models["tiny"], [node], safetensors.ensure)
     node.script('rm -rf /tmp/odd && cp -r "$1" /tmp/odd', placed.path)
     node.script("sed -i 's/LlamaForCausalLM/NobodysForCausalLM/' /tmp/odd/config.json")
     record = run(plan_for(cluster, SERVE, models={"odd": {"path": "/tmp/odd"}}))

@@ -21,9 +21,7 @@ def test_the_services_of_a_fabric_are_found_in_the_rules_that_the_flake_writes(f
     rules = tmp_path / "etc/udev/rules.d/99-local.rules"
     rules.parent.mkdir(parents=True)
     rules.write_text(flake.value("nixosConfigurations.mini-3-mini2", NODE))
-    found = re.search(
-        r"^fabric_services\(\) \{.*?^\}", _SCRIPT.read_text(), re.DOTALL | re.MULTILINE
-    )
+    found = re.search(r"^fabric_services\(\) \{.*?^\}", _SCRIPT, re.DOTALL | re.MULTILINE)
     assert found
     done = subprocess.run(
         ["sh", "-c", f'{found[0]}\nfabric_services "$1"', "sh", str(tmp_path)],

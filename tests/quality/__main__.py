@@ -23,7 +23,7 @@ from quality_models import Damage
 from quality_report import report
 from quality_servers import ONE, SETUPS, completer
 
-from nixwulf.plugins.runtime.logprobs import Completer
+from nixwulf.plugins.runtime.openai import Completer
 from nixwulf.sweep.references import LONG, SHORT, answer_tokens, judge, reference_of, room
 
 KEPT = Path(tempfile.gettempdir()) / "nixwulf-quality.jsonl"

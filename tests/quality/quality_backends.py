@@ -16,7 +16,7 @@ import quality_models as models
 from quality_models import Damage
 from quality_servers import Setup, completer
 
-from nixwulf.plugins.runtime.logprobs import compare
+from nixwulf.plugins.runtime.openai import compare
 from nixwulf.sweep.references import SHORT, answer_tokens, room
 
 SEEDS = 3

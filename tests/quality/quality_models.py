@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, dequantize, quantize
 
-from nixwulf.llm import random_gguf
+from nixwulf.llm import gguf
 from nixwulf.llm.random_model import FIRST_WORD, RandomModel
 
 WEIGHTS = ("f16", "bf16", "q8_0", "q4_0")
@@ -147,7 +147,7 @@ def write(
     if path.exists():
         return path
     model = RandomModel(**sizes, context=CONTEXT, weights="f32", seed=seed)
-    source = random_gguf.ensure(model)
+    source = gguf.ensure(model)
     _rewrite(source, path, model, weights, kind_of(kind, seed), damage, swapped)
     return path
 
@@ -158,8 +158,8 @@ def stored_in_f32(path: Path) -> Path:
     reader = GGUFReader(path)
     writer = GGUFWriter(target, "llama")
     model = RandomModel(**SIZES, context=CONTEXT, weights="f32", seed=0)
-    random_gguf._add_sizes(writer, model)
-    random_gguf._add_vocabulary(writer, model.vocabulary)
+    gguf._add_sizes(writer, model)
+    gguf._add_vocabulary(writer, model.vocabulary)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, dequantize(tensor.data, tensor.tensor_type))
     writer.write_header_to_file()
@@ -180,10 +180,10 @@ def _rewrite(
 ) -> None:
     stored = GGMLQuantizationType[weights.upper()]
     writer = GGUFWriter(target, model.architecture)
-    random_gguf._add_sizes(writer, model)
+    gguf._add_sizes(writer, model)
     writer.kv_data[0].pop("general.file_type")
     writer.add_file_type(LlamaFileType[f"MOSTLY_{weights.upper()}"])
-    random_gguf._add_vocabulary(writer, model.vocabulary)
+    gguf._add_vocabulary(writer, model.vocabulary)
     for tensor in GGUFReader(source).tensors:
         values = made(tensor.name, np.asarray(tensor.data, dtype=np.float32))
         values = (damage.change if damage else nothing)(tensor.name, values)

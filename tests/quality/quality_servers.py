@@ -16,8 +16,7 @@ from typing import Any
 import httpx
 
 from nixwulf.plugins.engines.llama_cpp import ENGINE
-from nixwulf.plugins.runtime.logprobs import TOP
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.openai import TOP, Completions
 
 START_S = 120
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

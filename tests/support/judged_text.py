@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from launch_plan import planned
 from nixwulf.core.schema import check
-from nixwulf.plugins.runtime.logprobs import Position
+from nixwulf.plugins.runtime.openai import Position
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep.recording import Findings
 from nixwulf.sweep.references import ReferenceFolder

@@ -153,7 +153,7 @@ def _loaded(name: str, cluster: Cluster, *, hold: bool) -> Sweep:
     return sweep
 
 
-def _require_companions(given: Mapping[str, Any]) -> None:
+def _require_companions(given: Mapping[str, object]) -> None:
     """Raises InputError for options that need another one, or exclude it."""
     if given["resume"] is not None and given["out"] is not None:
         raise InputError("--resume names the folder of the run; leave out --out.")
@@ -174,7 +174,7 @@ def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Co
     """
     from nixwulf.core.query import is_query
     from nixwulf.results.compare.comparison import compare
-    from nixwulf.results.compare.sides import read_side, side_of, split
+    from nixwulf.results.compare.pairs import read_side, side_of, split
 
     if is_query(baseline) and not Path(baseline).exists():
         cases = plan.baseline(baseline)

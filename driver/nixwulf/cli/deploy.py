@@ -106,14 +106,9 @@ def deploy(
         check_extra_files(extra_files)
     nodes = choose(cluster, chosen)
     names = {node.name for node in nodes}
-    expected = _expectations(expect, names)
+    expected = _expectations(expect, yes_wipe, names)
     linux = [n for n in nodes if load_platform(n.platform)["system"].endswith("-linux")]
     prebuilt = load_prebuilt(prebuilt_file, cluster, linux) if prebuilt_file else None
-    for wiped in yes_wipe:
-        if wiped not in names:
-            raise InputError(
-                f"--yes-wipe {wiped!r} is not among the nodes chosen: {', '.join(sorted(names))}."
-            )
     found = {key: c for key, c in connections(cluster).items() if key in names}
     if phase == "verify":
         paths = _paths(flake, cluster, nodes, prebuilt)
@@ -124,17 +119,8 @@ def deploy(
     print_json(vars(plan) | {"cluster": name}) if form == "json" else click.echo(plan_text(plan))
     if dry_run:
         ctx.exit(EXIT_GATE if plan.refusals else 0)
-    if plan.refusals or plan.unreached:
-        for reason in [*plan.refusals, *plan.unreached]:
-            click.echo(reason, err=True)
-        click.echo("Nothing was changed; leave nodes out with --node.", err=True)
-        ctx.exit(EXIT_GATE)
-    confirmed = _confirm(plan, yes_wipe)
-    code = _install(cluster, flake, confirmed, found, limit_s)
-    left_out = [node for node in plan.nodes if node.method != "check" and node not in confirmed]
-    for node in left_out:
-        click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
-    code = code or (EXIT_GATE if left_out else 0)
+    confirmed = _confirm(ctx, plan, yes_wipe)
+    code = _install(cluster, flake, plan, confirmed, found, limit_s)
     if phase is None and not code:
         paths = _paths(flake, cluster, nodes, prebuilt)
         code = _verify(cluster, list(found.values()), paths, wait_s)
@@ -143,7 +129,12 @@ def deploy(
     ctx.exit(code)
 
 
-def _expectations(given: Sequence[str], names: set[str]) -> dict[str, str]:
+def _expectations(given: Sequence[str], yes_wipe: Sequence[str], names: set[str]) -> dict[str, str]:
+    """What nodes call themselves now, by name; raises InputError for a node that is not chosen."""
+    if unknown := [wiped for wiped in yes_wipe if wiped not in names]:
+        raise InputError(
+            f"--yes-wipe {unknown[0]!r} is not among the nodes chosen: {', '.join(sorted(names))}."
+        )
     expected = {}
     for words in given:
         node, mark, hostname = words.partition("=")
@@ -217,10 +208,15 @@ def _plan(
     )
 
 
-def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
-    """The nodes whose name was typed, or given with --yes-wipe."""
+def _confirm(ctx: click.Context, plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
+    """The nodes whose name was typed, or given with --yes-wipe; ends where the plan refuses one."""
     from nixwulf.ops.deploy.plan import wiping
 
+    if reasons := [*plan.refusals, *plan.unreached]:
+        for reason in reasons:
+            click.echo(reason, err=True)
+        click.echo("Nothing was changed; leave nodes out with --node.", err=True)
+        ctx.exit(EXIT_GATE)
     unconfirmed = [node for node in plan.to_install if node.node.name not in yes_wipe]
     if unconfirmed and not sys.stdin.isatty():
         options = " ".join(f"--yes-wipe {node.node.name}" for node in unconfirmed)
@@ -240,6 +236,22 @@ def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
 def _install(
     cluster: Cluster,
     flake: str,
+    plan: DeployPlan,
+    confirmed: Sequence[NodePlan],
+    connections: Mapping[str, Connection],
+    limit_s: float,
+) -> int:
+    """Install the confirmed nodes of a plan, and name the others; gives the exit code."""
+    code = _install_all(cluster, flake, confirmed, connections, limit_s) if confirmed else 0
+    left_out = [node for node in plan.nodes if node.method != "check" and node not in confirmed]
+    for node in left_out:
+        click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
+    return code or (EXIT_GATE if left_out else 0)
+
+
+def _install_all(
+    cluster: Cluster,
+    flake: str,
     plans: Sequence[NodePlan],
     connections: Mapping[str, Connection],
     limit_s: float,
@@ -247,8 +259,6 @@ def _install(
     from nixwulf.core.text import plural
     from nixwulf.ops.deploy.install import build_installers, install
 
-    if not plans:
-        return 0
     build_installers(plans, flake)
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = Path("runs") / f"deploy-{cluster.name}-{started}"

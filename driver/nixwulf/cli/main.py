@@ -85,6 +85,18 @@ def _complain(words: str) -> None:
         InputError(words).show()
 
 
+def _of_the_machine(error: Exception) -> str:
+    """What a user can mend of a failure of the system's; empty for a fault of ours."""
+    if not isinstance(error, OSError):
+        no_room = isinstance(error, MemoryError) or any(text in str(error) for text in _NO_ROOM)
+        words = "There is not enough memory; look at 'ulimit -v' and at what else runs."
+        return words if no_room else ""
+    if error.filename is None:
+        return f"{error.strerror}." if error.errno in _OF_THE_MACHINE else ""
+    # A name that no file can have, one that this user may not look at, or nothing is left.
+    return f"{quoted(str(error.filename))}: {error.strerror}."
+
+
 def main() -> None:
     """Run the command line and exit: 0 ok, 1 failed, 2 usage, 3 a gate refused, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
@@ -105,17 +117,10 @@ def main() -> None:
         with suppress(OSError):
             click.echo("Interrupted.", err=True)
         code = EXIT_INTERRUPTED
-    except OSError as error:
-        if error.filename is None and error.errno not in _OF_THE_MACHINE:
+    except (OSError, MemoryError, ImportError, RuntimeError) as error:
+        if not (words := _of_the_machine(error)):
             raise
-        # A name that no file can have, one that this user may not look at, or nothing is left.
-        where = "" if error.filename is None else f"{quoted(str(error.filename))}: "
-        _complain(f"{where}{error.strerror}.")
-        code = EXIT_USAGE
-    except (MemoryError, ImportError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(text in str(error) for text in _NO_ROOM):
-            raise
-        _complain("There is not enough memory; look at 'ulimit -v' and at what else runs.")
+        _complain(words)
         code = EXIT_USAGE
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:

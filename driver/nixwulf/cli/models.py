@@ -145,7 +145,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     """
     from nixwulf.core.document import Column, Table, output, rich_table
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.chain import HERE, here
+    from nixwulf.ops.models.push import HERE, here
 
     listings = {HERE: here(store.list_models)}
     if cluster or chosen:
@@ -184,7 +184,7 @@ def verify(
     then mends it from another machine's copy.
     """
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.chain import HERE, here
+    from nixwulf.ops.models.push import HERE, here
 
     if cluster or chosen:
         found = dict(_on_nodes(cluster, chosen, "verify", model))
@@ -215,8 +215,7 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
     Only files of that model go; nothing outside of the folder is ever removed.
     """
     from nixwulf.ops.models import store
-    from nixwulf.ops.models.chain import HERE, here
-    from nixwulf.ops.models.push import entry_of
+    from nixwulf.ops.models.push import HERE, entry_of, here
 
     if cluster or chosen:
         listings = dict(_on_nodes(cluster, chosen, "list"))
@@ -241,8 +240,7 @@ def _on_nodes(
 ) -> Iterable[tuple[str, dict[str, Any]]]:
     """What a command of the store gives on each chosen node; raises GateError."""
     from nixwulf.nodes.ssh import each
-    from nixwulf.ops.models.chain import on_node
-    from nixwulf.ops.models.push import checked_name
+    from nixwulf.ops.models.push import checked_name, on_node
 
     cluster, nodes = open_nodes(name, chosen)
     values = {"name": checked_name(cluster, *model)} if model else {}

@@ -170,12 +170,12 @@ def json_format(words: str) -> Callable[[Any], Any]:
     )
 
 
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     """Print JSON, in which a dataclass is an object of its fields, and a set a list."""
     click.echo(json.dumps(document, indent=1, default=_plain))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return sorted(value) if isinstance(value, frozenset) else vars(value)
 
 

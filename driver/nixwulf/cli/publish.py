@@ -16,8 +16,7 @@ from nixwulf.cli.options import FilePath, json_format, print_json
 from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
-    from nixwulf.results.publish.folder import Publication
-    from nixwulf.results.publish.scrub import Finding
+    from nixwulf.results.publish.scrub import Finding, Publication
     from nixwulf.results.publish.words import Unknown
     from nixwulf.results.store import RunFolder
 
@@ -66,7 +65,7 @@ def publish(
     """
     from nixwulf.plugins import benchmarks, engines
     from nixwulf.results.publish import desk
-    from nixwulf.results.publish.folder import publication
+    from nixwulf.results.publish.scrub import publication
     from nixwulf.results.publish.words import unknown_words
     from nixwulf.results.store import read_folder
 

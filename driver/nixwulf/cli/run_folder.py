@@ -85,7 +85,7 @@ def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
 
     Raises InputError: the folder of a run that begins is not new, or another driver has it.
     """
-    from nixwulf.results.folder_lock import only_driver
+    from nixwulf.results.store import only_driver
     from nixwulf.sweep.consent import remember
     from nixwulf.sweep.plan import save_plan
 
@@ -99,7 +99,7 @@ def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
 
 def check_new(folder: Path) -> None:
     """Raises InputError for a folder that holds something; of a run, with how to go on."""
-    from nixwulf.results.folder_lock import LOCK
+    from nixwulf.results.store import LOCK
 
     if (folder / "plan.json").exists():
         raise InputError(

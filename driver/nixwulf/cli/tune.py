@@ -177,9 +177,8 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
     from nixwulf.sweep.plan import make_plan, parse_sweep
     from nixwulf.sweep.recording import TerminalProgress
     from nixwulf.tune import render
-    from nixwulf.tune.measure import measure
     from nixwulf.tune.options import sweep_document
-    from nixwulf.tune.search import Decision, best
+    from nixwulf.tune.search import Decision, best, measure
 
     request = state.request
     folder = out or new_folder("tune", request.cluster)

@@ -33,17 +33,19 @@ _PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}")
 
 
-DATA = Path(str(resources.files("nixwulf"))) / "data"
+PACKAGE = Path(str(resources.files("nixwulf")))
+DATA = PACKAGE / "data"
 """What is shipped beside the code: tables, schemas, texts."""
+
+
+def shipped_text(path: str) -> str:
+    """A text of the package, such as 'nodes/process.sh'."""
+    return (PACKAGE / path).read_text("utf-8")
 
 
 def cache_dir() -> Path:
     """Where built engines and made models are kept: $XDG_CACHE_HOME/nixwulf or ~/.cache/nixwulf."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
-
-
-# Where the driver's own clusters/, sweeps/ and results/ lie.
-SHIPPED = Path(__file__).parents[1] / "data"
 
 
 def sha256_of(path: Path) -> str:
@@ -112,7 +114,7 @@ def known_inputs(folder: str, suffix: str) -> list[str]:
 
 
 def _places(folder: str) -> tuple[Path, ...]:
-    return Path(folder), SHIPPED / folder
+    return Path(folder), DATA / folder
 
 
 def _is_there(path: Path) -> bool:
@@ -131,7 +133,7 @@ def find_results(path: Path) -> Path:
 
     Where there is neither, the path as it is.
     """
-    own = SHIPPED / path
+    own = DATA / path
     return own if path.parts[:1] == ("results",) and not path.exists() and own.exists() else path
 
 
@@ -197,7 +199,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def require_shallow(document: Any, path: Path | str, *, numbers: bool = True) -> None:
+def require_shallow(document: object, path: Path | str, *, numbers: bool = True) -> None:
     """Raise InputError for what functions that call themselves, or JSON's numbers, cannot hold.
 
     numbers: look at them too; of JSON no other can be read.
@@ -323,11 +325,11 @@ def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) 
         raise InputError(f"Cannot write {str(path)!r}: {error.strerror}; {remedy}.") from None
 
 
-def write_json(path: Path, document: Any) -> None:
+def write_json(path: Path, document: object) -> None:
     """Write a JSON document atomically, keys in the order given."""
     write_atomically(path, as_json(document))
 
 
-def as_json(document: Any) -> str:
+def as_json(document: object) -> str:
     """The text of a JSON document, keys in the order given."""
     return json.dumps(document, indent=1, allow_nan=False) + "\n"

@@ -1,13 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: one cancellation, which reaches every thread and every child.
-
-Also what a child prints, kept in memory up to a limit, since a program of a node may never stop
-printing; and when this process itself stood still: stopped by a signal, or paused with its machine.
-"""
+"""Ctrl-C, SIGTERM and SIGHUP: one cancellation, which reaches every thread and every child."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,12 +11,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
 from types import FrameType, TracebackType
-from typing import IO, Any
+from typing import Any
 from weakref import WeakSet
 
-from nixwulf.core.errors import NixwulfError, quoted
+from nixwulf.core.printed import communicate
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Closing a terminal sends more than one signal, and people press Ctrl-C twice: what is taken down
@@ -234,113 +228,3 @@ def held_back() -> Iterator[None]:
             signal.signal(number, handler)
     if came:
         raise KeyboardInterrupt
-
-
-MOST_CHARACTERS = 8 * 2**20  # of each stream; the longest that the driver asks for are below 1 MB
-_PART = 2**16
-# In quotes is a text, such as a serial number.
-_LARGE = re.compile(r"\d{40,}|(?<![\w.\"'])-?\d{16,}(?: kB)?(?!\w)")
-_KIB, _LONGEST = 1024, 39
-
-
-class TooMuch(Exception):
-    """A child printed more than is kept, and was killed."""
-
-
-def communicate(
-    process: subprocess.Popen[str], stdin: str | None, timeout_s: float
-) -> tuple[str, str]:
-    """Give a child of text streams its input and wait for its end; its stdout and stderr.
-
-    Raises:
-        TooMuch: it printed more than MOST_CHARACTERS.
-        subprocess.TimeoutExpired: it took longer.
-    """
-    until = time.monotonic() + timeout_s
-    parts: tuple[list[str], list[str]] = ([], [])
-    above = threading.Event()
-
-    def read(pipe: IO[str], into: list[str]) -> None:
-        count = 0
-        with pipe, suppress(OSError, ValueError):
-            for part in iter(lambda: pipe.read(_PART), ""):
-                count += len(part)
-                if count > MOST_CHARACTERS:
-                    above.set()
-                    process.kill()
-                    return
-                into.append(part)
-
-    def write(pipe: IO[str], text: str) -> None:
-        with suppress(OSError, ValueError), pipe:
-            pipe.write(text)
-
-    assert process.stdout and process.stderr  # noqa: S101, PT018 - the caller asked for pipes
-    work = [
-        threading.Thread(target=read, args=(process.stdout, parts[0]), daemon=True),
-        threading.Thread(target=read, args=(process.stderr, parts[1]), daemon=True),
-    ]
-    if stdin is not None and process.stdin:
-        work.append(threading.Thread(target=write, args=(process.stdin, stdin), daemon=True))
-    for thread in work:
-        thread.start()
-    for thread in work:
-        thread.join(max(0.0, until - time.monotonic()))
-        if above.is_set():
-            raise TooMuch
-        if thread.is_alive():
-            raise subprocess.TimeoutExpired(process.args, timeout_s)
-    process.wait(max(0.0, until - time.monotonic()))
-    return "".join(parts[0]), "".join(parts[1])
-
-
-def check_numbers(name: str, text: str) -> str:
-    """What a node printed of itself; raises NixwulfError for a number beyond 64 bits, in bytes."""
-    for found in _LARGE.finditer(text):
-        digits, _, kilobytes = found[0].partition(" ")
-        times = _KIB if kilobytes else 1
-        if len(digits) > _LONGEST or not -(2**63) <= int(digits) * times < 2**64:
-            raise NixwulfError(
-                f"Node {name!r} gives {quoted(digits)}, a number of {len(digits)} digits that no "
-                "machine has, so nothing that it says of itself is believed; look at what answers "
-                "there."
-            )
-    return text
-
-
-_TICK_S = 0.5
-# A thread that is so late was not only waiting for a processor.
-_STOPPED_S = 5.0
-
-
-class Pulse(threading.Thread):
-    """A thread that ticks, and whose missing ticks show that nothing of the process ran."""
-
-    def __init__(self) -> None:
-        """Begin at once; it ends with the process."""
-        super().__init__(daemon=True, name="pulse")
-        self._ticked = time.monotonic()
-        self._ended = float("-inf")
-        self.start()
-
-    def run(self) -> None:
-        """Tick."""
-        while True:
-            time.sleep(_TICK_S)
-            self.end_of_standstill()
-            self._ticked = time.monotonic()
-
-    def end_of_standstill(self) -> float:
-        """The monotonic time at which the last standstill was over; -inf before the first."""
-        now = time.monotonic()
-        if now - self._ticked > _TICK_S + _STOPPED_S:
-            self._ended = now
-        return self._ended
-
-
-_pulse = cache(Pulse)
-
-
-def end_of_standstill() -> float:
-    """The same of the process's one pulse, which the first call starts."""
-    return _pulse().end_of_standstill()

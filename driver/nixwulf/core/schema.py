@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import resources
 from itertools import islice
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.files import shipped_text
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import did_you_mean, nearest
 
@@ -32,8 +32,7 @@ Kind = Literal[
 @cache
 def schema(kind: Kind) -> dict[str, Any]:
     """The schema of a kind of file."""
-    text = (resources.files("nixwulf") / "data" / "schemas" / f"{kind}.json").read_text("utf-8")
-    document: dict[str, Any] = json.loads(text)
+    document: dict[str, Any] = json.loads(shipped_text(f"data/schemas/{kind}.json"))
     return document
 
 
@@ -42,7 +41,7 @@ def _chosen(kind: Kind, tolerant: bool) -> Any:
     return _opened(schema(kind)) if tolerant else schema(kind)
 
 
-def _opened(part: Any) -> Any:
+def _opened(part: object) -> Any:
     """A schema that takes unknown keys and, where it lists texts, any text."""
     if isinstance(part, list):
         return [_opened(item) for item in part]
@@ -72,7 +71,7 @@ def _validator(kind: Kind, tolerant: bool) -> Any:
     return made(_chosen(kind, tolerant))
 
 
-def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[Any]:
     """As ECMAScript has it, where no line's end may follow what `$` ends: Python's lets one."""
     import jsonschema
 
@@ -88,7 +87,7 @@ def _fast_validator(kind: Kind, tolerant: bool) -> Any:
     return jsonschema_rs.Draft202012Validator(_chosen(kind, tolerant))
 
 
-def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
+def problems(document: object, kind: Kind, *, tolerant: bool = False) -> list[str]:
     """Every problem of a document, each a sentence that names the key and what was expected.
 
     Where tolerant, keys and values of lists that the schema does not know are none.
@@ -97,7 +96,7 @@ def problems(document: Any, kind: Kind, *, tolerant: bool = False) -> list[str]:
     return [_sentence(error) for error in sorted(errors, key=_order)]
 
 
-def check(document: Any, kind: Kind, source: str) -> None:
+def check(document: object, kind: Kind, source: str) -> None:
     """Hold a document against its schema.
 
     Raises InputError: with the source and the first key that is wrong.
@@ -105,7 +104,7 @@ def check(document: Any, kind: Kind, source: str) -> None:
     _refuse(problems(document, kind), source)
 
 
-def check_one_of_many(document: Any, kind: Kind, source: str, *, tolerant: bool) -> None:
+def check_one_of_many(document: object, kind: Kind, source: str, *, tolerant: bool) -> None:
     """As check, but fast for a valid document that came from JSON; tolerant as in problems."""
     fast = _fast_validator(kind, tolerant)
     if not fast.is_valid(document):

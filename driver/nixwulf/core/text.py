@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
 
 GIB = 2**30
 
@@ -154,7 +153,7 @@ def slug(text: str, longest: int, also: str = "") -> str:
     return words[:longest].strip(f"-{also}")
 
 
-def fingerprint(document: Any) -> str:
+def fingerprint(document: object) -> str:
     """sha256 of JSON with sorted keys, 64 hexadecimal digits: documents that are equal share it."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 

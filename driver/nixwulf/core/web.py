@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import NixwulfError
@@ -241,6 +241,16 @@ def fetch(
             return runner.run(in_time())
     except TimeoutError:
         raise NoAnswer(f"nothing whole in {seconds:.3g} s") from None
+
+
+def address(text: str) -> SplitResult | None:
+    """The parts of an http or https address with a host; None of what is none."""
+    try:
+        parts = urlsplit(text)
+        right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        return None
+    return parts if right else None
 
 
 def host_of(url: str) -> str:

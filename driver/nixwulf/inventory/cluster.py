@@ -325,6 +325,7 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
             links[key] = {other: _end(end, fabrics[key], name, source) for other, end in ends}
         else:
             fabrics_of_node[key] = _end(place, fabrics[key], name, source)
+    switch = values.get("power_switch")
     return Node(
         name,
         values["platform"],
@@ -333,7 +334,7 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
         values.get("disk"),
         values.get("host_key"),
         Meter(**values["meter"]) if "meter" in values else None,
-        _power_switch(values["power_switch"]) if "power_switch" in values else None,
+        PowerSwitch(**{**switch, "command": tuple(switch.get("command", ()))}) if switch else None,
         values.get("price_usd"),
         links,
         values.get("memory_bandwidth_gbs"),
@@ -368,10 +369,6 @@ def _end(
         (devices,) if isinstance(devices, str) else tuple(devices),
         values.get("gid_index"),
     )
-
-
-def _power_switch(values: dict[str, Any]) -> PowerSwitch:
-    return PowerSwitch(**{**values, "command": tuple(values.get("command", ()))})
 
 
 def _check_names(cluster: Cluster) -> None:

@@ -1,5 +1,8 @@
 """Fabrics: what the driver does otherwise for one kind than for another, read from data, and where
 nodes are attached: to one network, or to cables, each between two of them.
+
+Also the ports on which programs listen for other nodes, which the flake's firewall opens to them:
+both read data/ports.toml. A port of the loopback, such as a server's API, is its engine's own.
 """
 
 from __future__ import annotations
@@ -52,38 +55,46 @@ def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str 
     for node, own in ends.items():
         interfaces = [port.interface for end in own.values() for port in end.ports]
         for other, end in own.items():
-            if node == other or node not in ends.get(other, {}):
+            theirs = ends.get(other, {}).get(node)
+            if node == other or theirs is None:
                 return (
                     f"node {node!r} has a cable to {other!r}, and {other!r} has none to {node!r}; "
                     f"add links.{node} to {other!r}"
                 )
-            theirs = ends[other][node].ports
-            if len(end.ports) != len(theirs):
+            if len(end.ports) != len(theirs.ports):
                 return (
                     f"the cable of {node!r} and {other!r} has {len(end.ports)} ports at one end "
-                    f"and {len(theirs)} at the other"
+                    f"and {len(theirs.ports)} at the other"
                 )
-            for number, (port, peer) in enumerate(zip(end.ports, theirs, strict=True)):
-                link = _subnet(port, prefix)
-                pair, taken = owners.setdefault(link, (sorted((node, other)), number))
+            for number, (port, peer) in enumerate(zip(end.ports, theirs.ports, strict=True)):
                 if interfaces.count(port.interface) > 1:
                     return f"node {node!r} has two cables on the interface {port.interface!r}"
-                if prefix < 31 and port.address in {str(link[0]), str(link[-1])}:  # noqa: PLR2004
-                    return (
-                        f"node {node!r} has the address {port.address!r}, which in {link} is no "
-                        "node's"
-                    )
-                if _subnet(peer, prefix) != link:
-                    return (
-                        f"the ends of the cable of {node!r} and {other!r} are {port.address!r} and "
-                        f"{peer.address!r}, not in one subnet with a prefix of {prefix}"
-                    )
-                if (pair, taken) != (sorted((node, other)), number):
+                if problem := _link_problem(node, other, port, peer, prefix):
+                    return problem
+                link = _subnet(port, prefix)
+                own_pair = sorted((node, other))
+                pair, taken = owners.setdefault(link, (own_pair, number))
+                if (pair, taken) != (own_pair, number):
                     others = " and ".join(map(repr, pair))
                     return (
                         f"the cables of {others} and of {node!r} and {other!r} are both in {link}; "
                         "give each its own subnet"
                     )
+    return None
+
+
+def _link_problem(
+    node: str, other: str, port: Attachment, peer: Attachment, prefix: int
+) -> str | None:
+    """What is wrong with the two addresses of one link, or None."""
+    link = _subnet(port, prefix)
+    if prefix < 31 and port.address in {str(link[0]), str(link[-1])}:  # noqa: PLR2004
+        return f"node {node!r} has the address {port.address!r}, which in {link} is no node's"
+    if _subnet(peer, prefix) != link:
+        return (
+            f"the ends of the cable of {node!r} and {other!r} are {port.address!r} and "
+            f"{peer.address!r}, not in one subnet with a prefix of {prefix}"
+        )
     return None
 
 
@@ -157,3 +168,11 @@ def kind_of(medium: str, *, rdma: bool, macos: bool) -> str:
     crossed = (medium, rdma or medium == "infiniband")
     found = [kind for kind in KINDS.values() if (kind.medium, kind.rdma) == crossed]
     return max(found, key=lambda kind: kind.macos == macos).name
+
+
+_PORTS = tomllib.loads((Path(__file__).parents[1] / "data" / "ports.toml").read_text("utf-8"))
+
+TCP: dict[str, int] = _PORTS["tcp"]
+UDP: dict[str, int] = _PORTS["udp"]
+# The kernel's own for programs that ask for no port, first and last.
+FREE: tuple[int, int] = (_PORTS["ranges"]["free"][0], _PORTS["ranges"]["free"][1])

@@ -134,16 +134,7 @@ def place(
     if name := model.id or model.served:
         return PlacedModel(model, name, None)
     if model.random is None:
-        path = model.path or ""
-        sizes = {node.node.name: _size(node, path) for node in nodes}
-        for name, size in sizes.items():
-            if size is None:
-                return PlacedModel(model, path, None, name)
-        for node in nodes if model.tokenizer else ():
-            if _size(node, model.tokenizer or "") is None:
-                return PlacedModel(model, model.tokenizer or "", None, node.node.name)
-        least = min(size for size in sizes.values() if size is not None)
-        return PlacedModel(model, path, least, sizes=sizes_on(nodes[0], path))
+        return _found(model, nodes)
     local = make(model.random)
     files = [local] if local.is_file() else sorted(f for f in local.rglob("*") if f.is_file())
     names = [str(file.relative_to(local)) if local.is_dir() else "" for file in files]
@@ -162,6 +153,19 @@ def place(
             copy(node, file, remote)
     count = sum(file.stat().st_size for file in files)
     return PlacedModel(model, found[0][0], count, sizes=_sizes_here(local))
+
+
+def _found(model: Model, nodes: Sequence[Connection]) -> PlacedModel:
+    """A model that the sweep names by its path; what of it a node lacks, if any, as its path."""
+    least = {}
+    for path in filter(None, (model.path, model.tokenizer)):
+        sizes = {node.node.name: _size(node, path) for node in nodes}
+        lacking = next((name for name, size in sizes.items() if size is None), None)
+        if lacking:
+            return PlacedModel(model, path, None, lacking)
+        least[path] = min(size for size in sizes.values() if size is not None)
+    path = model.path or ""
+    return PlacedModel(model, path, least[path], sizes=sizes_on(nodes[0], path))
 
 
 def sizes_on(node: Connection, path: str) -> Sizes | None:

@@ -210,20 +210,10 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
     found = next(((r, o) for p, r, o in _NAMES if re.search(p, name, re.IGNORECASE)), None)
     form = next((form for form, pattern in _FORMS if re.search(pattern, name, re.IGNORECASE)), "")
     native = model.weights.routed_bits
-    rest = model.parameters - model.routed
     whole = found is not None and _OUTPUT_WHOLE.search(name) is not None
     if size_gib > 0:
-        mean = size_gib * _GIB_BITS / model.parameters
-        if not model.routed or mean >= _FINEST:
-            return Weights(mean, mean, form=form)
-        other = min(_FINEST, mean + _FINER)
-        if whole and found:
-            # Its experts are as the format has them; what is left of the file is all else.
-            routed = min(found[0], native)
-            other = (mean * model.parameters - routed * model.routed) / rest
-            other = min(_WHOLE, max(routed, other))
-        routed = max(_LEAST, (mean * model.parameters - other * rest) / model.routed)
-        return Weights(routed, other, form=form or _native_form(native, routed))
+        experts = min(found[0], native) if whole and found else None
+        return _by_size(model, size_gib * _GIB_BITS / model.parameters, form, experts)
     if found is None:
         raise InputError(
             f"Quantization {name!r} is not known and there is no size of the files; give one such "
@@ -242,6 +232,19 @@ def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:
         other += (_WHOLE - other) * output
     assumption = f"{routed:g} bits a weight, the usual of {name!r}"
     return Weights(routed, other, (assumption,), form or _native_form(native, routed))
+
+
+def _by_size(model: ModelFacts, mean: float, form: str, experts: float | None) -> Weights:
+    """Weights of a mean of bits; experts: bits of a format's experts, all else has the rest."""
+    if not model.routed or mean >= _FINEST:
+        return Weights(mean, mean, form=form)
+    rest = model.parameters - model.routed
+    other = min(_FINEST, mean + _FINER)
+    if experts is not None:
+        other = (mean * model.parameters - experts * model.routed) / rest
+        other = min(_WHOLE, max(experts, other))
+    routed = max(_LEAST, (mean * model.parameters - other * rest) / model.routed)
+    return Weights(routed, other, form=form or _native_form(model.weights.routed_bits, routed))
 
 
 def _native_form(native: float, routed: float) -> str:

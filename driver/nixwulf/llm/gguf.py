@@ -1,6 +1,7 @@
-"""The header of a GGUF: its keys and its tensors, and the facts that they give.
+"""GGUF: the header of a file, its keys and tensors, and the facts that they give; random weights.
 
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Of random weights the same sizes and seed
+give the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import prod
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nixwulf.llm.model_facts import (
     WINDOW_LAYERS_UNKNOWN,
@@ -23,6 +25,21 @@ from nixwulf.llm.model_facts import (
     bytes_by_place,
     layer_count,
 )
+from nixwulf.llm.random_model import (
+    BYTE_TOKENS,
+    FIRST_WORD,
+    SPECIAL_TOKENS,
+    RandomModel,
+    Tensor,
+    cached,
+    values,
+    vocabulary,
+    whole,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from gguf import GGMLQuantizationType, GGUFWriter
 
 # A header is as long as its vocabulary: 6 MB for 150 thousand tokens.
 _STEPS = (1 << 20, 1 << 23, 1 << 26)
@@ -169,7 +186,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     """
     architecture = fields["general.architecture"]
 
-    def value(key: str, default: Any = 0) -> Any:
+    def value(key: str, default: object = 0) -> Any:
         return fields.get(f"{architecture}.{key}", default)
 
     count, hidden = layer_count(value("block_count")), int(value("embedding_length"))
@@ -193,10 +210,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     ]
     window = int(value("attention.sliding_window") or 0)
     pattern = value("attention.sliding_window_pattern", _PERIODS.get(architecture))
-    if isinstance(pattern, int):
-        full = 0 if architecture in _FULL_FIRST else pattern - 1
-        pattern = [pattern == 0 or n % pattern != full for n in range(count)]
-    windows = tuple(window if has_it else 0 for has_it in pattern or [False] * count)
+    windows = tuple(window * has_it for has_it in _windowed(pattern, architecture, count))
     windowed = (
         int(value("attention.key_length_swa", key)),
         int(value("attention.value_length_swa", width)),
@@ -239,6 +253,14 @@ def _part(name: str, size: TensorSize, read: int, tied: bool) -> Part:
     return Part(size, "input" if "token_embd" in name else "output", unread=unread)
 
 
+def _windowed(pattern: Any, architecture: str, count: int) -> Iterable[bool]:
+    """Whether each of COUNT layers looks at a window alone, by a list of them or their period."""
+    if not isinstance(pattern, int):
+        return pattern or [False] * count
+    full = 0 if architecture in _FULL_FIRST else pattern - 1
+    return (pattern == 0 or n % pattern != full for n in range(count))
+
+
 def _kind(parts: set[str], kv_heads: int) -> str:
     """What a block has to remember by: attention, a state, or nothing (a network alone)."""
     state = any(part.startswith(_STATE) for part in parts)
@@ -250,3 +272,104 @@ def _kind(parts: set[str], kv_heads: int) -> str:
 def _each(value: Any, count: int) -> list[int]:
     """A value that holds for all layers, or one a layer."""
     return [int(one) for one in value] if isinstance(value, list) else [int(value)] * count
+
+
+def ensure(model: RandomModel) -> Path:
+    """The model's file in the user's cache, written now unless it is there."""
+    return cached(model.file_name, model, write)
+
+
+def write(model: RandomModel, path: Path) -> None:
+    """Write the whole file or nothing; raises NixwulfError when it does not fit on the device."""
+    needed = sum(_stored_bytes(tensor, model) for tensor in model.tensors())
+    with whole(path, needed) as place:
+        _write(model, place)
+
+
+def _write(model: RandomModel, path: Path) -> None:
+    import numpy as np
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(path, model.architecture)
+    try:
+        _add_sizes(writer, model)
+        _add_vocabulary(writer, model.vocabulary)
+        for tensor in model.tensors():
+            kind = _quantization_type(tensor, model)
+            writer.add_tensor_info(
+                tensor.name,
+                tensor.shape,
+                np.dtype(np.float16 if kind.name == "F16" else np.float32),
+                _stored_bytes(tensor, model),
+                kind,
+            )
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for tensor in model.tensors():  # one at a time, so a large model needs little memory
+            writer.write_tensor_data(_stored(tensor, model))
+    finally:
+        writer.close()
+
+
+def _add_sizes(writer: GGUFWriter, model: RandomModel) -> None:
+    from gguf import LlamaFileType
+
+    writer.add_name(model.file_name)
+    kind = "ALL_F32" if model.weights == "f32" else f"MOSTLY_{model.weights.upper()}"
+    writer.add_file_type(LlamaFileType[kind])
+    writer.add_block_count(model.layers)
+    writer.add_context_length(model.context)
+    writer.add_embedding_length(model.hidden)
+    writer.add_feed_forward_length(model.feed_forward)
+    writer.add_head_count(model.heads)
+    writer.add_head_count_kv(model.kv_heads)
+    writer.add_key_length(model.head_size)
+    writer.add_value_length(model.head_size)
+    writer.add_rope_dimension_count(model.head_size)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(model.vocabulary)
+    if model.experts:
+        writer.add_expert_count(model.experts)
+        writer.add_expert_used_count(model.experts_used)
+        writer.add_expert_feed_forward_length(model.feed_forward)
+
+
+def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
+    """A SentencePiece vocabulary. Text is tokenized to its bytes: nothing builds words of them."""
+    from gguf import TokenType
+
+    special = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL]
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(vocabulary(size))
+    writer.add_token_scores([0.0] * FIRST_WORD + [-float(n) for n in range(size - FIRST_WORD)])
+    writer.add_token_types(
+        special + [TokenType.BYTE] * BYTE_TOKENS + [TokenType.NORMAL] * (size - FIRST_WORD)
+    )
+    writer.add_bos_token_id(SPECIAL_TOKENS.index("<s>"))
+    writer.add_eos_token_id(SPECIAL_TOKENS.index("</s>"))
+    writer.add_unk_token_id(SPECIAL_TOKENS.index("<unk>"))
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(False)
+
+
+def _quantization_type(tensor: Tensor, model: RandomModel) -> GGMLQuantizationType:
+    from gguf import GGMLQuantizationType
+
+    exact = tensor.spread is None or tensor.exact
+    return GGMLQuantizationType["F32" if exact else model.weights.upper()]
+
+
+def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
+    from gguf import GGML_QUANT_SIZES
+
+    block, block_bytes = GGML_QUANT_SIZES[_quantization_type(tensor, model)]
+    return tensor.size // block * block_bytes
+
+
+def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
+    """The tensor's weights as the file holds them."""
+    from gguf import quantize
+
+    return quantize(values(tensor, model), _quantization_type(tensor, model))

@@ -11,12 +11,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import DATA, read_json
+from nixwulf.core.files import DATA, read_json, shipped_text
 from nixwulf.core.registry import Parameter
 from nixwulf.core.text import as_typed, did_you_mean
 from nixwulf.nodes.ssh import Connection
@@ -32,7 +31,7 @@ _LOCK = DATA / "toolboxes.lock.json"
 _REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
 _TAGGED = re.compile(r"(\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+):([\w.-]+)")
 _PROBE_S = 120
-_LOOK = (resources.files("nixwulf") / "nodes" / "container.sh").read_text("utf-8")
+_LOOK = shipped_text("nodes/container.sh")
 
 
 @dataclass(frozen=True)

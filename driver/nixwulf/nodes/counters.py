@@ -7,28 +7,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.files import shipped_text
+from nixwulf.core.printed import check_numbers
 from nixwulf.nodes import macos
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
 SOFT_ROCE = "rdma_rxe"
 
-# $SSH_CONNECTION is "client port server port": the third word is the node's own address, whatever
-# name, jump host or network led to it. `ip -o` prints one address a line. The connection itself
-# counts too: what it carried is the driver's, and nothing that an engine sent.
-_SCRIPT = f"""
-export LC_ALL=C
-set -- $SSH_CONNECTION
-echo "management:$3"
-echo "ports:$2 $4"
-if ! [ -e /proc/net/dev ]; then echo "system:$(uname -s)"; {macos.COUNTERS}; exit; fi
-ip -o addr 2>/dev/null
-ss -tinHO "dport = :$2 and sport = :$4" 2>/dev/null
-exec grep -sH '' /proc/net/dev /sys/class/infiniband/*/ports/1/counters/port_xmit_data \
-  /sys/class/infiniband/*/ports/1/counters/port_rcv_data \
-  /sys/class/infiniband/*/ports/1/hw_counters/* /sys/class/infiniband/*/device/uevent \
-  /sys/class/infiniband/*/parent /sys/kernel/debug/thunderbolt_ibverbs/summary
-"""
+_SCRIPT = shipped_text("nodes/counters.sh")
 
 # InfiniBand counts data in words of four octets (IBTA, PortXmitData), and so do RoCE's drivers.
 _WORD = 4
@@ -117,12 +103,13 @@ def parse(text: str) -> Counters:
     if files.get("system") == [macos.SYSTEM]:
         return _of_macos(lines, management, "".join(files.get("ports", [])).split())
     sent = _CONNECTION.search(text)
-    own = (
-        sum(map(int, sent.groups()[:2])) + _HEADERS * sum(map(int, sent.groups()[2:]))
-        if sent
-        else 0
+    own = [int(number) for number in sent.groups()] if sent else []
+    return Counters(
+        interfaces,
+        addresses.get(management),
+        _devices(files),
+        own=sum(own[:2]) + _HEADERS * sum(own[2:]),
     )
-    return Counters(interfaces, addresses.get(management), _devices(files), own=own)
 
 
 def _of_macos(lines: list[str], management: str, ports: list[str]) -> Counters:

@@ -11,39 +11,19 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.files import shipped_text
+from nixwulf.core.printed import check_numbers
 from nixwulf.nodes import macos
-from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware
+from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware, whole_number
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
-_QUOTAS = (resources.files("nixwulf") / "nodes" / "quotas.sh").read_text("utf-8")
-
-# $@ are the programs to look for, first where 'nixwulf engines install' puts them; what comes
-# before grep is built into the shell, because a process more a node is a tenth of the time. Only
-# some shells have the time of day.
-_SCRIPT = f"""
-for folder in "${{XDG_CACHE_HOME:-$HOME/.cache}}"/nixwulf/engines/*/bin; do
-  [ ! -d "$folder" ] || PATH=$folder:$PATH
-done
-for program; do command -v "$program"; done
-echo "--"
-export LC_ALL=C
-ulimit -l
-echo "clock:${{EPOCHREALTIME:-}}"
-cd -P /run/current-system 2>/dev/null && echo "closure:$PWD"
-echo "home:$HOME"
-echo "login:${{LOGNAME:-}}"
-if ! [ -e /proc/meminfo ]; then {macos.FACTS}; exit 0; fi
-{_QUOTAS}
-exec grep -sH '' /proc/sys/kernel/hostname /proc/sys/kernel/osrelease /proc/cmdline /proc/meminfo \
-  /proc/sys/kernel/random/boot_id /etc/os-release /sys/class/dmi/id/product_name \
-  /sys/class/dmi/id/bios_version /sys/devices/system/cpu/online /sys/class/net/*/mtu \
-  /proc/net/fib_trie /proc/self/status {" ".join(HARDWARE_FILES)} /proc/cpuinfo -m 2000
-"""
+_SCRIPT = (
+    f"hardware='{' '.join(HARDWARE_FILES)}' values='{' '.join(macos.VALUES)}'\n"
+    f"{shipped_text('nodes/facts.sh')}"
+)
 
 NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
 _LOOK_S = 0.1
@@ -206,10 +186,10 @@ def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
         hostname=values.get("kern.hostname", ""),
         kernel=f"{macos.SYSTEM} {values.get('kern.osrelease', '')}".strip(),
         command_line="",
-        memory_total=_whole(values.get("hw.memsize", "")),
+        memory_total=whole_number(values.get("hw.memsize", "")),
         memory_available=macos.memory_available(lines),
         cpu=values.get("machdep.cpu.brand_string", ""),
-        cpus=_whole(values.get("hw.ncpu", "")),
+        cpus=whole_number(values.get("hw.ncpu", "")),
         os=f"macOS {version[0]} ({version[1]})" if all(version) else "macOS",
         programs=programs,
         mtus={name: port.mtu for name, port in ports.items()},
@@ -221,10 +201,6 @@ def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:
         time_of_day=next((_seconds(line[6:]) for line in lines if line.startswith("clock:")), None),
         system=macos.SYSTEM,
     )
-
-
-def _whole(text: str) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
 
 
 def _memlock(text: str) -> float | None:

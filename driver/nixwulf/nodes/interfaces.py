@@ -14,33 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# Shell globs, read by one grep; each is a file of one line that any user may read. The firmware of
-# amdgpu is also in debugfs, which only root reads.
-HARDWARE_FILES = (
-    "/proc/driver/nvidia/version",
-    "/sys/class/drm/card*/device/vendor",
-    "/sys/class/drm/card*/device/mem_info_gtt_total",
-    "/sys/class/drm/card*/device/mem_info_vram_total",
-    "/sys/class/drm/card*/device/fw_version/mes_fw_version",
-    "/sys/class/kfd/kfd/topology/nodes/*/properties",
-    "/sys/bus/thunderbolt/devices/*/?x_speed",
-    "/sys/bus/thunderbolt/devices/*/?x_lanes",
-    "/sys/bus/thunderbolt/devices/*/device_name",
-    "/sys/bus/thunderbolt/devices/*/authorized",
-    "/sys/class/infiniband/*/device/vendor",
-    "/sys/class/infiniband/*/ports/1/state",
-    "/sys/class/infiniband/*/ports/1/gids/?",
-    "/sys/class/infiniband/*/ports/1/gids/1?",
-    "/sys/class/thermal/cooling_device*/type",
-    "/sys/class/thermal/cooling_device*/cur_state",
-    "/sys/devices/platform/soc*/*firmware/get_throttled",
-    "/sys/devices/system/cpu/cpu0/cache/index3/size",
-    "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-    "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver",
-    "/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference",
-    "/sys/firmware/acpi/platform_profile",
-    "/run/booted-system/etc/nixwulf/linux-firmware",
-)
+from nixwulf.core.files import DATA, read_toml
+
+_FILES = read_toml(DATA / "machine_files.toml")["linux"]
+HARDWARE_FILES: tuple[str, ...] = tuple(_FILES["hardware"])
+FILES: tuple[str, ...] = tuple(_FILES["interfaces"])
 
 AMD = "0x1002"
 _SPEED = r"([0-9]{1,4}(?:\.[0-9]{1,3})?) Gb/s"
@@ -168,8 +146,8 @@ def _gpu(files: Mapping[str, str]) -> Gpu:
     mes = _hexadecimal(files.get("fw_version/mes_fw_version", "")) or 0
     return Gpu(
         files.get("vendor", ""),
-        _number(files.get("mem_info_gtt_total", "")),
-        _number(files.get("mem_info_vram_total", "")),
+        whole_number(files.get("mem_info_gtt_total", "")),
+        whole_number(files.get("mem_info_vram_total", "")),
         mes & _MES_MASK,
     )
 
@@ -242,13 +220,14 @@ def ipv4_of_gid(gid: str) -> str | None:
 def _slowing(first: Mapping[str, str]) -> dict[str, int]:
     folders = _folders(first, r"/sys/class/thermal/(cooling_device\d+)/(type|cur_state)")
     return {
-        f"{files['type']} ({name})": _number(files.get("cur_state", ""))
+        f"{files['type']} ({name})": whole_number(files.get("cur_state", ""))
         for name, files in folders.items()
         if _SLOWING.fullmatch(files.get("type", ""))
     }
 
 
-def _number(text: str) -> int:
+def whole_number(text: str) -> int:
+    """Of a text of digits; 0 for any other."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
 
 
@@ -258,22 +237,6 @@ def _hexadecimal(text: str) -> int | None:
 
 # What carries an interface: a fabric can be made of the first three.
 Medium = Literal["ethernet", "thunderbolt", "infiniband", "wifi", "tunnel", "virtual"]
-
-# Shell globs, read by one grep together with HARDWARE_FILES.
-FILES = (
-    "/sys/class/net/*/speed",
-    "/sys/class/net/*/phys_port_name",
-    "/sys/class/net/*/uevent",
-    "/sys/class/net/*/device/uevent",
-    "/sys/class/infiniband/*/parent",
-    "/sys/class/infiniband/*/sys_image_guid",
-    "/sys/class/infiniband/*/ports/1/rate",
-    "/sys/class/infiniband/*/ports/1/gid_attrs/types/?",
-    "/sys/class/infiniband/*/ports/1/gid_attrs/types/1?",
-    "/sys/class/infiniband/*/ports/1/gid_attrs/ndevs/?",
-    "/sys/class/infiniband/*/ports/1/gid_attrs/ndevs/1?",
-    "/sys/bus/thunderbolt/devices/*/unique_id",
-)
 
 # `ip -d` calls what is no device of its own by a kind. These lead to a wire; the others do not.
 _ON_A_WIRE = frozenset({"", "veth", "vlan", "bond", "team", "macvlan", "ipvlan"})
@@ -397,20 +360,20 @@ def _physical_port(name: str, rdma: Iterable[RdmaPort], first: Mapping[str, str]
     return f"{cards[0]} {port}" if port and cards and cards[0].strip("0:") else ""
 
 
-def _flags(entry: Mapping[str, Any]) -> list[Any]:
+def _flags(entry: Mapping[str, object]) -> list[Any]:
     flags = entry.get("flags")
     return flags if isinstance(flags, list) else []
 
 
-def _kind(entry: Mapping[str, Any]) -> str:
+def _kind(entry: Mapping[str, object]) -> str:
     info = entry.get("linkinfo")
     kind = info.get("info_kind", "") if isinstance(info, dict) else ""
     return kind if isinstance(kind, str) else ""
 
 
 def _medium(
-    entry: Mapping[str, Any],
-    entries: Sequence[Mapping[str, Any]],
+    entry: Mapping[str, object],
+    entries: Sequence[Mapping[str, object]],
     files: Mapping[str, Sequence[str]],
 ) -> Medium:
     kind, link_type = _kind(entry), str(entry.get("link_type"))
@@ -428,7 +391,7 @@ def _medium(
     return "virtual"
 
 
-def _addresses(entry: Mapping[str, Any]) -> Iterable[ipaddress.IPv4Interface]:
+def _addresses(entry: Mapping[str, object]) -> Iterable[ipaddress.IPv4Interface]:
     info = entry.get("addr_info")
     for one in info if isinstance(info, list) else []:
         if isinstance(one, dict) and one.get("family") == "inet":

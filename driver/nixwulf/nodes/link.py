@@ -11,7 +11,7 @@ from typing import Any
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.metric import percentile
 from nixwulf.inventory.cluster import Fabric
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes import macos
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable

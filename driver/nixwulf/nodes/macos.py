@@ -15,30 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.nodes.interfaces import Cable, Interface, Medium, RdmaPort
 
 SYSTEM = "Darwin"
 
 # Without -n sysctl names each value, and goes on after a name that this macOS does not have.
-_VALUES = (
-    "kern.ostype",
-    "kern.osrelease",
-    "kern.osproductversion",
-    "kern.osversion",
-    "kern.hostname",
-    "kern.bootsessionuuid",
-    "hw.model",
-    "hw.memsize",
-    "hw.ncpu",
-    "machdep.cpu.brand_string",
-    "iogpu.wired_limit_mb",
-)
-# For a shell on a Mac: interfaces with their addresses; and what each has carried.
-_INTERFACES = "ifconfig -a 2>/dev/null"
-FACTS = f"sysctl {' '.join(_VALUES)} 2>/dev/null; vm_stat 2>/dev/null; {_INTERFACES}"
-COUNTERS = f"{_INTERFACES}; netstat -ibn 2>/dev/null; netstat -anv -p tcp 2>/dev/null"
+VALUES: tuple[str, ...] = tuple(read_toml(DATA / "machine_files.toml")["macos"]["values"])
 
-_VALUE = re.compile(rf"({'|'.join(map(re.escape, _VALUES))}): (.*)")
+_VALUE = re.compile(rf"({'|'.join(map(re.escape, VALUES))}): (.*)")
 _PAGE_SIZE = re.compile(r"Mach Virtual Memory Statistics: \(page size of ([0-9]{1,9}) bytes\)")
 _PAGES = re.compile(r'"?([A-Z][a-zA-Z -]+)"?:\s+([0-9]{1,18})\.')
 # Memory that a program may have without anything being paged out: what is free, what only repeats
@@ -194,14 +179,14 @@ def _buses(thunderbolt: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _hosts(bus: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _hosts(bus: Mapping[str, object]) -> list[dict[str, Any]]:
     """What is plugged in and is a host: only those have a domain of their own."""
     items = bus.get("_items")
     listed: Sequence[Any] = items if isinstance(items, list) else []
     return [one for one in listed if isinstance(one, dict) and "domain_uuid_key" in one]
 
 
-def _cable(bus: Mapping[str, Any]) -> Cable | None:
+def _cable(bus: Mapping[str, object]) -> Cable | None:
     hosts = _hosts(bus)
     ours = bus.get("domain_uuid_key")
     if not hosts or not isinstance(ours, str):

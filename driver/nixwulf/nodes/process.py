@@ -24,12 +24,12 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import IO
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import GateError, NixwulfError, one_line
+from nixwulf.core.files import shipped_text
 from nixwulf.core.text import login
 from nixwulf.nodes.ssh import Connection, each
 
@@ -39,7 +39,7 @@ _LAST_LINES = 8
 _ERROR = re.compile(r"\b(?:error|failed|invalid|cannot|unknown)\b", re.IGNORECASE)
 _SIGNAL_BASE = 128
 
-SHELL = (resources.files("nixwulf") / "nodes" / "process.sh").read_text("utf-8")
+SHELL = shipped_text("nodes/process.sh")
 """What a node's shell needs for owned processes; `private` sets $state, the driver's own folder."""
 # Of each of a process's two outputs this much is kept, and of what comes after that the end: as
 # much as the driver can read at once, whatever the lines, in 300 MB.

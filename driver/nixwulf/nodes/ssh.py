@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nixwulf.core import interrupts
+from nixwulf.core import interrupts, printed
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import read_text, runtime_dir
 from nixwulf.inventory.cluster import Cluster, Node
@@ -153,10 +153,10 @@ class Connection:
     ) -> subprocess.CompletedProcess[str]:
         timeout_s = self.limit(timeout_s)
         try:
-            output, words = interrupts.communicate(process, stdin, timeout_s)
-        except interrupts.TooMuch:
+            output, words = printed.communicate(process, stdin, timeout_s)
+        except printed.TooMuch:
             raise NixwulfError(
-                f"Node {self.node.name!r} printed more than {interrupts.MOST_CHARACTERS >> 20} MiB "
+                f"Node {self.node.name!r} printed more than {printed.MOST_CHARACTERS >> 20} MiB "
                 f"in answer to {command[0]!r}, which ended it; try it there by "
                 f"'ssh {self.node.ssh}'."
             ) from None

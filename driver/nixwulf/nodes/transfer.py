@@ -14,6 +14,7 @@ from typing import IO
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.standstill import end_of_standstill
 from nixwulf.nodes.ssh import SSH_FAILED, Connection, Unreachable
 
 _POLL_S = 0.02
@@ -143,7 +144,7 @@ def _follow(
             if now != at:
                 at, moved = now, time.monotonic()
                 observer(at)
-            elif time.monotonic() - max(moved, interrupts.end_of_standstill()) > _STILL_S:
+            elif time.monotonic() - max(moved, end_of_standstill()) > _STILL_S:
                 return f"nothing moved for {_STILL_S:g} s"
             if time.monotonic() - begin > limit:
                 return f"the time that it had was up after {limit:.0f} s"

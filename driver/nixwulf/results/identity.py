@@ -67,7 +67,7 @@ def identity(row: Mapping[str, Any], *, without: Collection[str] = ()) -> Identi
 
 
 def same(
-    row: Mapping[str, Any],
+    row: Mapping[str, object],
     *,
     without: Collection[str] = (),
     conditions: Collection[str] | None = None,
@@ -103,7 +103,7 @@ def one_name(*documents: Mapping[str, Any]) -> dict[str, Any]:
     return {_ONE_NAME.get(key, key): value for one in documents for key, value in one.items()}
 
 
-def canonical(values: Mapping[str, Any]) -> str:
+def canonical(values: Mapping[str, object]) -> str:
     """A dictionary as one comparable text; empty for an empty one."""
     return _IN_ORDER.encode(values) if values else ""
 

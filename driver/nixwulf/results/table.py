@@ -30,15 +30,7 @@ _SETTING_KEYS = ("kind", "platform", "cluster", "engine", "benchmark", "model", 
 OF_CASE_COLUMNS: Mapping[str, str] = _COLUMNS["of_case"]
 """The columns of by_case beside the keys of a case and of its metric, and what they hold."""
 
-CASE_KEYS = (
-    *_SETTING_KEYS,
-    "parameters",
-    "nodes",
-    "parallelism",
-    "fabric",
-    "transport",
-    "case",
-)
+CASE_KEYS = (*_SETTING_KEYS, "parameters", "nodes", "parallelism", "fabric", "transport", "case")
 METRIC_KEYS = ("metric", "unit", "state", "variant")
 # Sources call machines what they like; what is no run's has to share more: see _same.
 _NO_BASELINE_KEYS = OVER_NODES | {"machine", "engine_version"}

@@ -85,7 +85,7 @@ def _take(
     def timed(name: str) -> Iterator[None]:
         nonlocal phase
         if name != "teardown" and time.monotonic() > run.deadline:
-            raise RunFailure("timeout", _too_long(run))
+            raise RunFailure(_too_long(run), "timeout")
         phase = name
         observer(name)
         begin = time.monotonic()
@@ -145,14 +145,14 @@ def _bring(
             engine.name, engine.splits, shape, case.nodes, case.parallelism or ""
         )
         if reason:
-            raise RunFailure("unsupported", f"By the header of {run.model}, {reason}.")
+            raise RunFailure(f"By the header of {run.model}, {reason}.", "unsupported")
     if name := speculation.draft_model(run.case.parameters):
         placed = run.bring_model(name)
         if placed.missing_on:
             raise RunFailure(
-                "skipped",
                 f"Node {placed.missing_on!r} has no draft {placed.path!r}; copy it there, or "
                 "correct the path in the sweep.",
+                "skipped",
             )
         run.draft = placed.path
         run.draft_bytes = placed.bytes or 0
@@ -178,7 +178,7 @@ def _pass_gates(run: Run, found: Findings) -> None:
         more = sum(len(result.sentences) for result in refusals) - 1
         others = f" ({more} more in the record, below 'gates'.)" if more else ""
         first = refusals[0]
-        raise RunFailure("skipped", f"Gate {first.gate!r}: {first.sentences[0]}{others}")
+        raise RunFailure(f"Gate {first.gate!r}: {first.sentences[0]}{others}", "skipped")
 
 
 def _open_toolboxes(run: Run, engine: Engine | None) -> None:
@@ -190,7 +190,7 @@ def _open_toolboxes(run: Run, engine: Engine | None) -> None:
         name = node.node.name
         found = container.look(node, run.case.image, run.model, engine.programs)
         if isinstance(found, str):
-            raise RunFailure("skipped", f"Gate {container.NAME!r}: {found}")
+            raise RunFailure(f"Gate {container.NAME!r}: {found}", "skipped")
         run.toolboxes[name] = found
         own = run.facts[name].programs.items()
         others = {program: place for program, place in own if program not in engine.programs}
@@ -265,9 +265,8 @@ def _probe(run: Run, found: Findings, moment: str) -> None:
         trips = link.round_trips(source, address, system=run.facts[source.node.name].system)
         if trips is None:
             raise RunFailure(
-                "failed",
                 f"No packet from {source.node.name!r} to {target.node.name!r} came back over the "
-                f"fabric {run.case.fabric!r}.",
+                f"fabric {run.case.fabric!r}."
             )
         found.links[index][moment] = trips.document()
         if moment == "rtt_before" and run.fabric is not None:
@@ -309,6 +308,6 @@ def _check_transport(
         unproved = None if problem else transport.uncounted(asked, nodes, known_by)
     found.sanity["transport"] = transport.document(asked, nodes, problem, unproved)
     if problem:
-        raise RunFailure("fallback", problem)
+        raise RunFailure(problem, "fallback")
     if unproved:
         run.warnings.append(f"The transport is not proved: {unproved}.")

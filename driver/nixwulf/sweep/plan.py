@@ -356,29 +356,30 @@ def plan_to_resume(
     return kept
 
 
+def _pairs(block: dict[str, Any], sweep: Sweep, cluster: Cluster) -> list[tuple[str, str | None]]:
+    """Benchmarks of a block with each engine, None for one of the machines; raises InputError."""
+    for engine in block.get("engine", ()):
+        engines.find(engine, sweep.source)
+    for fabric in block.get("fabric", ()):
+        if fabric not in cluster.fabrics:
+            raise InputError(
+                f"{sweep.source}: the fabric {fabric!r} is not in {cluster.source}, which has: "
+                f"{', '.join(cluster.fabrics)}; leave fabric out to take all."
+            )
+    found: list[tuple[str, str | None]] = []
+    for name in block.get("benchmark", [engines.find(engines.DEFAULT).native_benchmark]):
+        machines = _of_machines(name, block, sweep.source)
+        own = [None] if machines else block.get("engine", [engines.DEFAULT])
+        found += [(name, engine) for engine in own]
+    return found
+
+
 def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Placement]]:
     """Every point of every block, complete, each once, with its placement."""
     seen: set[str] = set()
     count = 0
     for block in sweep.blocks:
-        names = block.get("benchmark", [engines.find(engines.DEFAULT).native_benchmark])
-        for engine in block.get("engine", ()):
-            engines.find(engine, sweep.source)
-        for fabric in block.get("fabric", ()):
-            if fabric not in cluster.fabrics:
-                raise InputError(
-                    f"{sweep.source}: the fabric {fabric!r} is not in {cluster.source}, which has: "
-                    f"{', '.join(cluster.fabrics)}; leave fabric out to take all."
-                )
-        pairs = [
-            (name, engine)
-            for name in names
-            for engine in (
-                [None]
-                if _of_machines(name, block, sweep.source)
-                else block.get("engine", [engines.DEFAULT])
-            )
-        ]
+        pairs = _pairs(block, sweep, cluster)
         known = [known_parameters(name, engine, sweep.source) for name, engine in pairs]
         given = block.get("parameters", {})
         _check_parameters(given, known, sweep.source)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -67,12 +66,7 @@ class TerminalProgress:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Take the live line away."""
         self._live.stop()
 
@@ -243,7 +237,7 @@ def record_of(run: Run, found: Findings, repetition: int, started: datetime) -> 
     return sealed(_hidden(document, long))
 
 
-def _hidden(value: Any, secrets: re.Pattern[str]) -> Any:
+def _hidden(value: object, secrets: re.Pattern[str]) -> Any:
     """A document without secrets in any of its texts: a log may repeat them."""
     if isinstance(value, str):
         return secrets.sub(HIDDEN, value)

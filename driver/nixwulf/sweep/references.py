@@ -20,7 +20,9 @@ from nixwulf.llm import PlacedModel
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import memory, passthrough
 from nixwulf.plugins.runtime.case import Case, Limits
-from nixwulf.plugins.runtime.logprobs import (
+from nixwulf.plugins.runtime.memory import TokenDemand
+from nixwulf.plugins.runtime.openai import (
+    GREEDY,
     Answer,
     Completer,
     Prompt,
@@ -30,8 +32,6 @@ from nixwulf.plugins.runtime.logprobs import (
     compare,
     document_of,
 )
-from nixwulf.plugins.runtime.memory import TokenDemand
-from nixwulf.plugins.runtime.openai import GREEDY
 from nixwulf.plugins.runtime.run import Run
 
 SHORT = 64

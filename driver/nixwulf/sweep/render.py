@@ -41,7 +41,7 @@ def print_plan(plan: Plan) -> None:
     console.print(Text(f"{', '.join(counts)}, {plural(cases * repetitions, 'run')}."))
 
 
-def pairs(values: Mapping[str, Any]) -> str:
+def pairs(values: Mapping[str, object]) -> str:
     """'nodes=2 fabric=cable'."""
     return " ".join(f"{key}={value}" for key, value in values.items())
 

@@ -130,7 +130,6 @@ def check_text(
     seconds = allowed_s(run.limits)
     servers = replicas(run)
     count, references, spent = _references(engine, servers[0], model, folder, fits, seconds / 2)
-    own = "the endpoint itself" if engine.elsewhere else "the same nodes, twice"
     left_out = _not_asked(folder, fits, references)
     lengths = [tokens for tokens in fits if tokens in references]
     cpu = cpu_reference(engine, servers[0], model, folder)
@@ -139,15 +138,11 @@ def check_text(
         return _texts(engine, server, lengths, references, cpu, seconds - spent)
 
     asked = each(ask, servers) if len(servers) > 1 else [ask(run)]
-    worst = next((n for n, one in enumerate(asked) if one.wrong), None)
-    if worst is None:
-        worst = next((n for n, one in enumerate(asked) if one.parted), 0)
+    badness = [2 if one.wrong else 1 if one.parted else 0 for one in asked]
+    worst = badness.index(max(badness))
     texts = asked[worst]
     left_out |= texts.left_out
-    words = {None: own, 1: "one node"}.get(count, f"{count} nodes, pipeline")
-    if speculation.speculates(run.case.parameters):
-        words = f"{words}, without a draft"
-    words = "the CPU" if texts.wrong and texts.wrong is texts.cpu else words
+    words = _whose(engine, run, count, texts)
     found.sanity["text"] = document(
         texts.judged,
         texts.wrong or texts.parted or texts.judged[0],
@@ -157,19 +152,33 @@ def check_text(
     if cpu is not None:
         found.sanity["text"]["cpu"] = texts.cpu.numbers() if texts.cpu else {"left_out": cpu}
     where = f" It is that of node {servers[worst].head.node.name!r}." if len(servers) > 1 else ""
-    if texts.wrong:
-        if texts.cpu and texts.cpu is not texts.wrong:
-            where += f" From the CPU's text it is {texts.cpu.comparison.mean:.2g} nats apart."
-        raise RunFailure("gibberish", why_wrong(texts.wrong, words) + where)
-    if texts.parted:
-        run.warnings.append(why_parted(texts.parted, words) + where)
+    _refuse(run, texts, words, where)
     observed = texts.judged[0].comparison.observed
     if count is None and len(set(observed)) <= _FEW:
         raise RunFailure(
-            "gibberish",
             f"Greedy text has {len(set(observed))} tokens over and over, and there are no other "
             "nodes to compare with that hold the model.",
+            "gibberish",
         )
+
+
+def _whose(engine: Engine, run: Run, count: int | None, texts: Texts) -> str:
+    """What texts were compared with; count: nodes that gave a reference, None: the run's own."""
+    if texts.wrong and texts.wrong is texts.cpu:
+        return "the CPU"
+    own = "the endpoint itself" if engine.elsewhere else "the same nodes, twice"
+    words = {None: own, 1: "one node"}.get(count, f"{count} nodes, pipeline")
+    return f"{words}, without a draft" if speculation.speculates(run.case.parameters) else words
+
+
+def _refuse(run: Run, texts: Texts, words: str, where: str) -> None:
+    """Raise RunFailure for a wrong text, and warn of one that parted; words: from whose it is."""
+    if texts.wrong:
+        if texts.cpu and texts.cpu is not texts.wrong:
+            where += f" From the CPU's text it is {texts.cpu.comparison.mean:.2g} nats apart."
+        raise RunFailure(why_wrong(texts.wrong, words) + where, "gibberish")
+    if texts.parted:
+        run.warnings.append(why_parted(texts.parted, words) + where)
 
 
 @dataclass(frozen=True)

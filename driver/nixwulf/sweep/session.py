@@ -27,8 +27,7 @@ from nixwulf.nodes.power import PowerSession
 from nixwulf.nodes.process import Hold, stop_orphans
 from nixwulf.nodes.ssh import Connection, connections, each, open_all
 from nixwulf.nodes.transfer import put
-from nixwulf.ops.models.chain import sha256_on
-from nixwulf.ops.models.push import push, require_all
+from nixwulf.ops.models.push import push, require_all, sha256_on
 from nixwulf.ops.recover import recover
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case

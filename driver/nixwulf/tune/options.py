@@ -9,7 +9,7 @@ the lab: assumed until a strategy is measured.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, log, sqrt
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.llm import Model, parse_model, random_gguf
+from nixwulf.llm import Model, gguf, parse_model
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
@@ -29,6 +29,7 @@ from nixwulf.perf.scenarios.source import ModelDescription, read_model
 from nixwulf.perf.scenarios.text import how
 from nixwulf.perf.scenarios.what_if import BANDWIDTH, WhatIf
 from nixwulf.plugins import benchmarks, engines
+from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.cost import fullest
 from nixwulf.sweep.plan import COORDINATES, SEED, impossible
@@ -131,20 +132,14 @@ def read_subject(
     known = {name: one for name, one in engines.all_engines().items() if not one.elsewhere}
     path = PurePosixPath(text)
     readers = tuple(name for name, one in known.items() if path.suffix in one.model_suffixes)
-    apart = any(known[name].tokenizer_apart for name in readers)
-    if tokenizer and not apart:
-        takers = (one for one in known.values() if one.tokenizer_apart)
-        which = " or ".join(f"{one.name} ({', '.join(one.model_suffixes)})" for one in takers)
-        raise InputError(
-            f"--tokenizer goes with a model of {which}, not {quoted(text)}; leave it out."
-        )
+    _check_tokenizer(text, tokenizer, [known[name] for name in readers], known.values())
     if text == RANDOM:
         if facts_of or quant or size_gib:
             raise InputError(
                 "The model 'random' has its own facts; leave --facts-of, --quant and --size-gib "
                 "out."
             )
-        file = random_gguf.ensure(RandomModel())
+        file = gguf.ensure(RandomModel())
         model = replace(read_model(str(file)), name="a random llama of 8 layers")
         return ModelChoice(RANDOM, {"random": {}}, model, tuple(known))
     if not path.is_absolute() and not _HUB.fullmatch(text):
@@ -152,11 +147,6 @@ def read_subject(
             f"--model {quoted(text)} is neither 'random', nor a path on the nodes that begins with "
             "'/', nor a name on Hugging Face such as openai/gpt-oss-120b; with --facts-of NAME the "
             "facts of a model come from elsewhere."
-        )
-    if apart and not tokenizer:
-        raise InputError(
-            f"--model {quoted(text)} has its tokenizer in a file of its own; give --tokenizer "
-            "/path/to/file.t."
         )
     entry = {"path": text} if path.is_absolute() else {"id": text}
     entry |= {"tokenizer": tokenizer} if tokenizer else {}
@@ -168,6 +158,24 @@ def read_subject(
         _facts(text, facts_of, quant, size_gib),
         readers if is_file else folders,
     )
+
+
+def _check_tokenizer(
+    text: str, tokenizer: str, readers: Sequence[Engine], known: Iterable[Engine]
+) -> None:
+    """Raise InputError where a tokenizer is lacking, or is none of the model's."""
+    apart = any(one.tokenizer_apart for one in readers)
+    if tokenizer and not apart:
+        takers = (one for one in known if one.tokenizer_apart)
+        which = " or ".join(f"{one.name} ({', '.join(one.model_suffixes)})" for one in takers)
+        raise InputError(
+            f"--tokenizer goes with a model of {which}, not {quoted(text)}; leave it out."
+        )
+    if apart and not tokenizer:
+        raise InputError(
+            f"--model {quoted(text)} has its tokenizer in a file of its own; give --tokenizer "
+            "/path/to/file.t."
+        )
 
 
 def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> ModelDescription:

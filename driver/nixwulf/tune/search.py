@@ -1,5 +1,7 @@
 """The search: what is measured, what the rest should give, which strategy is next, when to stop.
 
+It measures with the sessions and runs of `nixwulf bench`.
+
 The prior is what is expected of a strategy before it is measured, and how long measuring it takes.
 The posterior is what measurements teach about the strategies that were not measured: the logarithm
 of a time is that of the sum of its parts, each over or times a constant of its engine, plus what
@@ -11,12 +13,17 @@ Least squares of the logarithms with the constants' deviations as priors, by Gau
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.interrupts import Pool, held_back
+from nixwulf.nodes.facts import gather
 from nixwulf.perf import inputs as facts
 from nixwulf.perf import least_squares
 from nixwulf.perf.constants import choose, family
@@ -27,10 +34,13 @@ from nixwulf.perf.scenarios.facts import kind_of, stated_links
 from nixwulf.perf.scenarios.forecast import forecast
 from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
+from nixwulf.plugins.runtime.case import Case, Limits
 from nixwulf.plugins.runtime.replicas import slots_of
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import REPLICAS
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, save
+from nixwulf.sweep.plan import Plan
+from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
 from nixwulf.tune.options import (
     REQUESTS_A_SLOT,
     SERVE,
@@ -46,6 +56,9 @@ from nixwulf.tune.options import (
     question,
     widened,
 )
+
+if TYPE_CHECKING:
+    from nixwulf.perf.least_squares import Array
 
 _START_S = 15.0  # chosen; facts, gates, and the link before a run and after it
 _LAB_START_S = 4.0
@@ -161,9 +174,6 @@ def _moved(option: Option) -> float:
         return 0.0
     return (each - 1) / each
 
-
-if TYPE_CHECKING:
-    from nixwulf.perf.least_squares import Array
 
 # What one node and what several of the same machine are off go together by 0.23 (published numbers,
 # docs/model.md): a fifth of the variance that constants do not explain is common to a machine.
@@ -483,3 +493,72 @@ def begin(request: Request) -> SearchState:
 def ranking(estimates: Sequence[Estimate]) -> list[int]:
     """Places of strategies from the fastest."""
     return sorted(range(len(estimates)), key=lambda n: -estimates[n].value)
+
+
+_PROGRESS_S = 120.0
+
+
+def measure(
+    state: SearchState,
+    plan: Plan,
+    folder: Path,
+    budget_s: float,
+    observer: Observer,
+    on_run_end: Callable[[int], None],
+    beside: Callable[[], None] = lambda: None,
+) -> Decision:
+    """Measure until no other strategy can be better or the time is up; gives why it stopped.
+
+    Args:
+        budget_s: seconds from when the nodes are up; no run outlives it.
+        on_run_end: gets the place of each strategy whose run has ended.
+        beside: called while the nodes are brought up: nothing may run beside a measurement.
+
+    Raises GateError: where nodes cannot be reached.
+    """
+    cases = [option.case for option in state.options]
+    with ExitStack() as stack:
+        with Pool(1) as pool:
+            pool.submit(beside)
+            used = of_used_nodes(plan, [(case, 0) for case in cases])
+            connected = stack.enter_context(session(used, observer))
+        _leave_out_lacking(state, connected)
+        end = time.monotonic() + budget_s
+        done: list[tuple[Case, int]] = []
+        while True:
+            left = end - time.monotonic()
+            decision = state.decide(left)
+            if decision.next is None:
+                return decision
+            n = decision.next
+            to_come = [n, *(other for other in order(state.ranked()) if other != n)]
+            observer.sweep_starts([*done, *((cases[other], 0) for other in to_come)])
+            observer.run_starts(cases[n], 0)
+            limits = Limits(round(left, 1), min(round(left, 1), _PROGRESS_S))
+            within = replace(plan, sweep=replace(plan.sweep, limits=limits))
+            begin = time.monotonic()
+            record = run_one(connected, within, folder, cases[n], 0, observer.phase_starts)
+            took = time.monotonic() - begin
+            with held_back():  # a record in the folder that the search does not know is lost
+                save(record, record_path(folder, cases[n], 0))
+                state.add(n, record, took)
+            done.append((cases[n], 0))
+            observer.run_ends(record, took)
+            on_run_end(n)
+            if state.lacks_watts:
+                return Decision(None, "no meter gives watts")
+
+
+def _leave_out_lacking(state: SearchState, connected: Session) -> None:
+    """Engines that a node has not, by the facts of all nodes."""
+    names = dict.fromkeys(option.engine for option in state.options)
+    programs = [program for name in names for program in engines.find(name).programs]
+    facts = gather(connected.nodes.values(), programs)
+    for n, option in enumerate(state.options):
+        engine = engines.find(option.engine)
+        for node in option.candidate.nodes:
+            if node.name not in facts:
+                continue
+            lacks = engine.missing(facts[node.name].programs)
+            if lacks and n not in state.out:
+                state.out[n] = f"node {node.name!r} lacks {lacks}"

@@ -9,7 +9,7 @@ from gguf import GGUFReader
 from lab_under_test import recorded
 
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.llm import random_gguf
+from nixwulf.llm import gguf
 from nixwulf.nodes.transfer import put
 from nixwulf.sweep import sanity
 from nixwulf.sweep.plan import load_sweep, make_plan, parse_sweep
@@ -144,7 +144,7 @@ def test_a_gpu_that_is_wrong_alike_in_every_run_is_gibberish_by_the_cpus_text(
 ):
     """Its own kernels' mistakes, as a model whose keys are half lost wherever Vulkan computes."""
     plan = plan_for(backend="vulkan")
-    whole = random_gguf.ensure(plan.sweep.models["tiny"].random)
+    whole = gguf.ensure(plan.sweep.models["tiny"].random)
     damaged = tmp_path_factory.mktemp("damaged") / "wrong.gguf"
     shutil.copy(whole, damaged)
     tensor = next(t for t in GGUFReader(damaged, "r+").tensors if t.name == "blk.1.attn_k.weight")

@@ -9,7 +9,7 @@ from nixwulf.core.files import find_input, find_results, read_text
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "SHIPPED", tmp_path / "data")
+    monkeypatch.setattr(files, "DATA", tmp_path / "data")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     sweeps = tmp_path / "data" / "sweeps"

@@ -15,7 +15,7 @@ import nixwulf
 from hostile_endpoint import misbehaving
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
-from nixwulf.ops.models.get import look
+from nixwulf.llm.hub import look
 
 PACKAGE = Path(nixwulf.__file__).parent
 CLIENTS = ("aiohttp", "http.client", "httpx", "requests", "urllib.request", "urllib3")
@@ -248,7 +248,7 @@ import asyncio, sys, time
 from types import SimpleNamespace as Any
 from nixwulf.core import interrupts, web
 from nixwulf.plugins.engines.endpoint import server
-from nixwulf.plugins.runtime import openai_stream as stream, watched
+from nixwulf.plugins.runtime import openai_stream as stream, request_load
 from nixwulf.plugins.runtime.openai import Endpoint
 
 class Near(Endpoint):
@@ -271,7 +271,7 @@ try:
         "ask": lambda: server.ask(endpoint, "/v1/models"),
         "healthy": endpoint.wait_until_healthy,
         "post": lambda: endpoint.post("/v1/completions", {"max_tokens": 1}),
-        "stream": lambda: asyncio.run(watched.watched([endpoint], load)),
+        "stream": lambda: asyncio.run(request_load.watched([endpoint], load)),
     }[how]()
 except KeyboardInterrupt:
     sys.exit(130)

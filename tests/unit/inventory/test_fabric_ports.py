@@ -2,9 +2,9 @@
 
 import pytest
 
-from nixwulf.inventory.fabric_ports import FREE, TCP
+from nixwulf.inventory.fabrics import FREE, TCP
 from nixwulf.nodes.link import PORT
-from nixwulf.ops.models.chain import PORT as MODELS_PORT
+from nixwulf.ops.models.push import PORT as MODELS_PORT
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 

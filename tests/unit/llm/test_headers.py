@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.llm import gguf, random_gguf, safetensors, sizes_on
+from nixwulf.llm import gguf, safetensors, sizes_on
 from nixwulf.llm.catalog import find
 from nixwulf.llm.model_facts import Sizes, TensorSize, Weights
 from nixwulf.llm.random_model import RandomModel
@@ -37,7 +37,7 @@ HERE = Here(load_cluster("lab").nodes[0], ())
 @pytest.fixture(scope="module")
 def experts(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / EXPERTS.file_name
-    random_gguf.write(EXPERTS, path)
+    gguf.write(EXPERTS, path)
     return path
 
 
@@ -200,7 +200,7 @@ def test_a_random_model_of_the_driver_is_predicted_from_its_own_header(tmp_path)
         architecture="qwen3moe", layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96,
         vocabulary=400, experts=3, experts_used=2,
     )  # fmt: skip
-    random_gguf.write(random, tmp_path / "a.gguf")
+    gguf.write(random, tmp_path / "a.gguf")
     model = gguf.interpret(*gguf.parse((tmp_path / "a.gguf").read_bytes())).facts("tiny")
 
     assert (model.layers, model.experts, model.experts_used) == (2, 3, 2)

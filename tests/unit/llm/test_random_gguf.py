@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.llm import random_gguf
-from nixwulf.llm.random_gguf import ensure, write
+from nixwulf.llm import gguf
+from nixwulf.llm.gguf import ensure, write
 from nixwulf.llm.random_model import FIRST_WORD, RandomModel, word
 
 SMALL = RandomModel(layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96, vocabulary=400)
@@ -87,14 +87,14 @@ def test_a_model_is_made_once_and_kept_in_the_cache(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_writer_leaves_no_file(tmp_path, monkeypatch):
-    stored = random_gguf._stored
+    stored = gguf._stored
 
     def interrupted(tensor, model):
         if tensor.name == "output_norm.weight":
             raise KeyboardInterrupt
         return stored(tensor, model)
 
-    monkeypatch.setattr(random_gguf, "_stored", interrupted)
+    monkeypatch.setattr(gguf, "_stored", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write(SMALL, tmp_path / "a.gguf")
     assert list(tmp_path.iterdir()) == []

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.llm import random_safetensors
+from nixwulf.llm import safetensors
 from nixwulf.llm.random_model import FIRST_WORD, RandomModel
-from nixwulf.llm.random_safetensors import ensure, write
+from nixwulf.llm.safetensors import ensure, write
 
 SMALL = RandomModel(layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96, vocabulary=400)
 SMALL_MOE = dataclasses.replace(SMALL, architecture="qwen3moe", experts=3, experts_used=2)
@@ -65,7 +65,7 @@ def test_rotated_pairs_of_a_llama_are_the_halves_of_a_head(tmp_path):
     write(model, tmp_path / "a")
     here = read(tmp_path / "a")["model.layers.0.self_attn.q_proj.weight"]
     tensor = next(t for t in model.tensors() if t.name == "blk.0.attn_q.weight")
-    gguf = random_safetensors.values(tensor, model)
+    gguf = safetensors.values(tensor, model)
     half = model.head_size // 2
     for head in range(model.heads):
         first = head * model.head_size
@@ -102,7 +102,7 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path, monkeypatch):
     def interrupted(tensor, model):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(random_safetensors, "_stored", interrupted)
+    monkeypatch.setattr(safetensors, "_stored", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write(SMALL, tmp_path / "a")
     assert list(tmp_path.iterdir()) == []

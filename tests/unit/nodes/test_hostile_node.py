@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.printed import check_numbers
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes.ssh import mismatch
 from nixwulf.ops.deploy.machine import gather_machines
-from nixwulf.ops.models.chain import on_node
+from nixwulf.ops.models.push import on_node
 from nixwulf.ops.survey import machines
 from nixwulf.ops.survey.wires import WireEnd, try_pairs
 

@@ -71,14 +71,14 @@ class Tiny(Engine):
     performance = Performance(family="llama.cpp", collective="ring")
 
     def start(self, run):
-        raise RunFailure("failed", "tiny-engine is a test and serves nothing.")
+        raise RunFailure("tiny-engine is a test and serves nothing.")
 
     def greedy_tokens(self, run, count):
-        raise RunFailure("failed", "tiny-engine is a test and serves nothing.")
+        raise RunFailure("tiny-engine is a test and serves nothing.")
 
     @contextmanager
     def endpoint(self, run):
-        raise RunFailure("failed", "tiny-engine is a test and serves nothing.")
+        raise RunFailure("tiny-engine is a test and serves nothing.")
 
 
 ENGINE = Tiny()
@@ -106,7 +106,7 @@ class TinyBench(Benchmark):
     ports = (50991,)
 
     def measure(self, run):
-        raise RunFailure("failed", "tiny-bench is a test and measures nothing.")
+        raise RunFailure("tiny-bench is a test and measures nothing.")
 
 
 BENCHMARK = TinyBench()

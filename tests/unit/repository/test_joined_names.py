@@ -17,9 +17,10 @@ DOORS = [
     "llm/safetensors.py", "core/web.py",
 ]  # fmt: skip
 OURS = {
+    ("llm/safetensors.py", "place / f'{_WEIGHTS}.index.json'"): "of a constant",
     ("cli/import_.py", "out / 'records' / f\"{record['id']}.json\""): "pattern of the schema",
-    ("results/publish/folder.py", "folder / 'records' / f\"{record['id']}.json\""): "the same",
-    ("results/publish/folder.py", "out / self.name"): "of letters and digits of the title",
+    ("results/publish/scrub.py", "folder / 'records' / f\"{record['id']}.json\""): "the same",
+    ("results/publish/scrub.py", "out / self.name"): "of letters and digits of the title",
     ("results/store.py", "folder / name"): "pattern of the schema, only linked to",
     ("sweep/reproduce/conditions.py", "folder.path / entry.path"): "a file that was found there",
     ("sweep/recipes/translate.py", "_MODELS / f'{file}{engine.model_suffixes[0]}'"): (
@@ -46,9 +47,15 @@ DIVISIONS = {
     ("sweep/reproduce/conditions.py", "fabric.speed_gbps / speed"),
     ("sweep/session.py", "count / max(1, size)"),
     *(
+        ("plugins/runtime/openai.py", division)
+        for division in (
+            "one / p_sum", "other / q_sum", "one / p_sum / (other / q_sum)", "one / mean",
+        )
+    ),
+    *(
         ("sweep/reproduce/outcome.py", division)
         for division in (
-            "facts[key] / all_of_them", "mhz / was", "now[key] / before[key]", "rate / was",
+            "facts[key] / all_of_them", "mhz / was", "now[key] / before[key]", "rate / rated",
             "size / was", "threads / were", "values[1] / values[0]", "was / size", "was / trip",
         )
     ),

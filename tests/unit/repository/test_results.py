@@ -9,7 +9,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import write_json
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
-from nixwulf.results.publish.identifiers import closed_words, known_words
+from nixwulf.results.publish.patterns import closed_words, known_words
 from nixwulf.results.publish.scrub import Scrubber
 from record_factory import case, ok
 

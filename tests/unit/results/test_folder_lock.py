@@ -11,12 +11,12 @@ import pytest
 
 from nixwulf.cli.run_folder import check_new
 from nixwulf.core.errors import InputError
-from nixwulf.results.folder_lock import LOCK, only_driver
+from nixwulf.results.store import LOCK, only_driver
 
 DRIVER = """
 import sys
 from pathlib import Path
-from nixwulf.results.folder_lock import only_driver
+from nixwulf.results.store import only_driver
 with only_driver(Path(sys.argv[1])):
     print("has it", flush=True)
     sys.stdin.read()

@@ -72,8 +72,8 @@ def test_the_cpu_is_asked_once_a_sweep_and_of_a_file_with_a_hash_once_a_user(jud
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        (RunFailure("timeout", "The run took longer."), "the CPU of node 'n1' took longer than 60"),
-        (RunFailure("failed", "'llama-server' ended."), "'llama-server' ended."),
+        (RunFailure("The run took longer.", "timeout"), "the CPU of node 'n1' took longer than 60"),
+        (RunFailure("'llama-server' ended."), "'llama-server' ended."),
     ],
 )
 def test_where_the_cpu_gives_no_text_the_record_says_so_and_it_is_not_asked_again(

@@ -122,7 +122,7 @@ def test_a_run_on_nodes_that_are_off_is_failed(case_run):
 def test_a_reason_with_words_of_a_program_moves_no_terminal_and_is_short(case_run, monkeypatch):
     def look(*_):
         # no output: the words of a gate
-        raise RunFailure("fallback", "it ran on '\x1b[2J\n\x07" + "z" * 1_000_000 + "'.")
+        raise RunFailure("it ran on '\x1b[2J\n\x07" + "z" * 1_000_000 + "'.", "fallback")
 
     monkeypatch.setattr(phases, "_look", look)
     reason = case_run()["failure"]["reason"]

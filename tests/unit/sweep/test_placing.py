@@ -9,8 +9,9 @@ import pytest
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.llm import Model, gguf, random_gguf
+from nixwulf.llm import Model, gguf
 from nixwulf.nodes.ssh import Connection
+from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.runtime.case import Limits
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.sweep import session
@@ -59,9 +60,9 @@ def test_random_weights_are_made_copied_and_known_for_the_session(run, tmp_path)
     run, model = run
     models = Models()
     placed = bring(run, model, models)
-    copied = tmp_path / "home/.cache/nixwulf/models" / random_gguf.ensure(model.random).name
+    copied = tmp_path / "home/.cache/nixwulf/models" / gguf.ensure(model.random).name
     assert placed.path == str(copied)
-    assert copied.read_bytes() == random_gguf.ensure(model.random).read_bytes()
+    assert copied.read_bytes() == gguf.ensure(model.random).read_bytes()
     assert placed.bytes == copied.stat().st_size
     assert (
         placed.sizes == gguf.read(placed.path, lambda path, count: content_of(path)[:count]).sizes
@@ -73,7 +74,7 @@ def test_random_weights_are_made_copied_and_known_for_the_session(run, tmp_path)
 
 def test_a_part_of_a_file_is_not_taken_for_the_whole(run, tmp_path):
     run, model = run
-    whole = random_gguf.ensure(model.random)
+    whole = gguf.ensure(model.random)
     copied = tmp_path / "home/.cache/nixwulf/models" / whole.name
     copied.parent.mkdir(parents=True)
     copied.write_bytes(whole.read_bytes()[:1000])
@@ -104,13 +105,13 @@ def test_the_time_of_a_copy_is_not_the_run_s_and_it_is_shown(run, monkeypatch):
 
 def test_the_time_of_making_weights_is_not_the_run_s(run, monkeypatch):
     run, model = run
-    made = random_gguf.ensure
+    made = gguf.ensure
 
     def slow(random):
         time.sleep(SLOW_S)
         return made(random)
 
-    monkeypatch.setattr(random_gguf, "ensure", slow)
+    monkeypatch.setattr(LlamaCpp, "random_model", staticmethod(slow))
     before = run.deadline
     bring(run, model)
     assert run.deadline - before >= SLOW_S

@@ -6,7 +6,7 @@ import pytest
 
 from judged_text import Model, damaged_from, distribution, judging
 from nixwulf.core.errors import NixwulfError
-from nixwulf.plugins.runtime.logprobs import TokensOnly
+from nixwulf.plugins.runtime.openai import TokensOnly
 from nixwulf.sweep import references
 
 

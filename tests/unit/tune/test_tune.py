@@ -213,7 +213,7 @@ def test_nodes_that_do_not_answer_leave_no_folder_that_looks_like_a_run(tmp_path
     def nobody(*_):
         raise GateError("Node 'fw1' cannot be reached: no route; try 'ssh fw1 true'.")
 
-    monkeypatch.setattr("nixwulf.tune.measure.measure", nobody)
+    monkeypatch.setattr("nixwulf.tune.search.measure", nobody)
     folder = tmp_path / "run"
     command = ["tune", "--cluster", "framework-2", "--model", SMALL, "--out", str(folder)]
     done = CliRunner().invoke(cli, command)

@@ -34,12 +34,14 @@ QUEUE_MINIMUM_BYTES = 1_000_000
 NETEM_LIMIT_PACKETS = 100_000
 
 
-@dataclass(frozen=True)
+@dataclass
 class LabPort:
     """A node's interface on one fabric, as the hub sees it; names of links in the hub.
 
     number: from 1, another for each port of the fabric; cable: that it is of, from 1, 0 of a
-    network.
+    network. link: the hub's end of the node's interface, whose queue is the downlink; uplink: the
+    end whose queue is the node's uplink; bridge: between the two; trunk: the uplink's other end, in
+    trunk_bridge, which is between all ports of the network or cable.
     """
 
     node: str
@@ -48,30 +50,10 @@ class LabPort:
     interface: str = ""
     cable: int = 0
 
-    @property
-    def link(self) -> str:
-        """The hub's end of the node's interface; its queue is the downlink."""
-        return f"f{self.fabric}n{self.number}"
-
-    @property
-    def bridge(self) -> str:
-        """The bridge between the link and the uplink."""
-        return f"u{self.fabric}n{self.number}"
-
-    @property
-    def uplink(self) -> str:
-        """The end whose queue is the node's uplink."""
-        return f"v{self.fabric}n{self.number}"
-
-    @property
-    def trunk_bridge(self) -> str:
-        """The bridge between all ports of the network or cable."""
-        return f"b{self.fabric}c{self.cable}" if self.cable else f"b{self.fabric}"
-
-    @property
-    def trunk(self) -> str:
-        """The end in that bridge."""
-        return f"w{self.fabric}n{self.number}"
+    def __post_init__(self) -> None:
+        port = f"{self.fabric}n{self.number}"
+        self.link, self.bridge, self.uplink, self.trunk = (f"{kind}{port}" for kind in "fuvw")
+        self.trunk_bridge = f"b{self.fabric}c{self.cable}" if self.cable else f"b{self.fabric}"
 
 
 def segments(cluster: Cluster, fabric: str) -> list[list[LabPort]]:

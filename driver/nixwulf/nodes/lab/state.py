@@ -38,51 +38,30 @@ class Definition:
     shown: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class StateFolder:
-    """Paths inside a state folder."""
+    """A lab's state folder, and paths inside of it.
 
-    folder: Path
+    definition: JSON; control: the supervisor's unix socket; lock: every process of the lab keeps it
+    locked: unlocked means all are gone; process_id: the supervisor's on the host, a number, true
+    while the lock is held; log: what the supervisor and the switches print, empty in a healthy lab;
+    ssh_config: reaches the nodes; connections: ssh's multiplexed ones, a socket a node.
+    """
 
-    @property
-    def definition(self) -> Path:
-        """The definition, JSON."""
-        return self.folder / "lab.json"
-
-    @property
-    def control(self) -> Path:
-        """The supervisor's unix socket."""
-        return self.folder / "control"
-
-    @property
-    def lock(self) -> Path:
-        """A file that every process of the lab keeps locked: unlocked means all are gone."""
-        return self.folder / "lock"
-
-    @property
-    def process_id(self) -> Path:
-        """The supervisor's process on the host, a number; true while the lock is held."""
-        return self.folder / "pid"
-
-    @property
-    def log(self) -> Path:
-        """What the supervisor and the switches print; empty in a healthy lab."""
-        return self.folder / "supervisor.log"
+    def __init__(self, folder: Path) -> None:
+        """Paths inside FOLDER, whether there is one or not."""
+        self.folder = folder
+        self.definition = folder / "lab.json"
+        self.control = folder / "control"
+        self.lock = folder / "lock"
+        self.process_id = folder / "pid"
+        self.log = folder / "supervisor.log"
+        self.ssh_config = folder / "ssh_config"
+        self.connections = folder / "mux"
 
     def last_words(self) -> str:
         """The last line of the log."""
         lines = self.log.read_text("utf-8").strip().splitlines()
         return lines[-1] if lines else "it ended without a word."
-
-    @property
-    def ssh_config(self) -> Path:
-        """The OpenSSH client configuration that reaches the nodes."""
-        return self.folder / "ssh_config"
-
-    @property
-    def connections(self) -> Path:
-        """Folder of ssh's multiplexed connections, a socket a node."""
-        return self.folder / "mux"
 
     def node(self, name: str) -> Path:
         """A node's folder: its home, keys and files of /etc; mounted on /run/lab in the node."""

@@ -14,14 +14,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nixwulf.core import interrupts
+from nixwulf.core import interrupts, printed
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.errors import quoted as quoted_value
-from nixwulf.core.files import read_json
+from nixwulf.core.files import PACKAGE, read_json
 from nixwulf.core.schema import check
 from nixwulf.core.text import GIB, clean, plural, some
 from nixwulf.inventory.cluster import Cluster, Node
@@ -29,7 +28,7 @@ from nixwulf.inventory.cluster import Cluster, Node
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
 SYSTEM = "config.system.build.toplevel"
 
-_LAYOUT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "layout.nix"
+_LAYOUT = PACKAGE / "ops/deploy/layout.nix"
 _LAYOUT_KEYS = ("disks", "labels", "modules", "interfaces")
 # Of a store anywhere; the names in it have no other characters.
 _MOST_S = 3600  # of an evaluation, which takes seconds, and minutes where sources are fetched
@@ -165,7 +164,7 @@ def evaluation(flake: str, output: str, attributes: Sequence[str], function: str
     return ["nix", "eval", *FEATURES, "--json", f"{flake}#{output}", "--apply", apply]
 
 
-def _is_layout(value: Any) -> bool:
+def _is_layout(value: object) -> bool:
     """Whether it is of the form of layout.nix."""
     lists = [value.get(key) for key in _LAYOUT_KEYS] if isinstance(value, dict) else [value]
     return isinstance(value, dict) and all(
@@ -174,7 +173,7 @@ def _is_layout(value: Any) -> bool:
     )
 
 
-def _is_system(value: Any) -> bool:
+def _is_system(value: object) -> bool:
     return (
         isinstance(value, dict)
         and all(_PATH.fullmatch(str(value.get(key))) for key in ("drv", "out"))
@@ -192,8 +191,8 @@ def _evaluate(
         done = interrupts.ask(command, timeout=_MOST_S)
         problem = error_of(done.stderr) if done.returncode != 0 else ""
         then = remedy(done.stderr, flake)
-    except interrupts.TooMuch:
-        problem = f"nix printed more than {interrupts.MOST_CHARACTERS >> 20} MiB"
+    except printed.TooMuch:
+        problem = f"nix printed more than {printed.MOST_CHARACTERS >> 20} MiB"
     except subprocess.TimeoutExpired:
         problem = f"nix took longer than {_MOST_S // 60} min"
     if problem:

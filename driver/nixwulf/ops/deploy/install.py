@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import InputError, NixwulfError, quoted
+from nixwulf.core.files import shipped_text
 from nixwulf.core.text import clean
 from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.inventory.platforms import load_platform
@@ -293,7 +293,7 @@ def _is_of_all(inside: Path) -> bool:
     return (top != "root" and not below) or (top == "var" and len(below) == 1)
 
 
-_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "deploy" / "update.sh"
+_SCRIPT = shipped_text("ops/deploy/update.sh")
 _PAUSE_S = 2.0
 _ROLLING_BACK_S = 120
 _ANSWER_S = 300  # installing a boot loader may take its time
@@ -346,11 +346,8 @@ def build_command(targets: Sequence[Target]) -> list[str]:
     derivations = sorted(
         {f"{t.system.derivation}^out" for t in targets if t.here and t.system.derivation}
     )
-    return (
-        ["nix", "build", *FEATURES, "--no-link", "--print-build-logs", *derivations]
-        if derivations
-        else []
-    )
+    build = ["nix", "build", *FEATURES, "--no-link", "--print-build-logs", *derivations]
+    return build if derivations else []
 
 
 def bring_command(target: Target) -> list[str]:
@@ -418,7 +415,7 @@ def previous(targets: Sequence[Target]) -> tuple[list[Target], list[str]]:
     """Targets that are each node's generation before its present one, and why there is none."""
 
     def ask(target: Target) -> Target | str:
-        script, name = _SCRIPT.read_text("utf-8"), target.node.name
+        script, name = _SCRIPT, target.node.name
         try:
             answer = target.connection.script(script, "previous", name, timeout_s=_ANSWER_S)
         except NixwulfError as error:
@@ -454,7 +451,7 @@ def _switch(target: Target, seconds: int, report: Report) -> Update:
     by itself.
     """
     node, path = target.node, target.system.path
-    script, fresh = _SCRIPT.read_text("utf-8"), target.connection.fresh()
+    script, fresh = _SCRIPT, target.connection.fresh()
     number = target.generation.partition(" ")[0]
     start = ("start", node.name, path, str(seconds), number)
     try:

@@ -12,12 +12,12 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.files import shipped_text
+from nixwulf.core.printed import check_numbers
 from nixwulf.inventory.cluster import Cluster, Node
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.nodes.facts import Facts, gather
@@ -25,7 +25,6 @@ from nixwulf.nodes.process import SHELL
 from nixwulf.nodes.ssh import Connection, each, open_all
 from nixwulf.plugins.gates.fabric import fabric_problem
 
-_SCRIPTS = Path(str(resources.files("nixwulf"))) / "ops" / "deploy"
 _SYSTEM_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
@@ -110,12 +109,12 @@ def local_machine_identity() -> tuple[str, str]:
 
 def identity_script() -> str:
     """What prints, on any machine, the part of parse_machine's sections that every survey needs."""
-    return (_SCRIPTS / "identity.sh").read_text("utf-8")
+    return shipped_text("ops/deploy/identity.sh")
 
 
 def script() -> str:
     """What is run on a machine that may be imaged."""
-    return SHELL + identity_script() + (_SCRIPTS / "machine.sh").read_text("utf-8")
+    return SHELL + identity_script() + shipped_text("ops/deploy/machine.sh")
 
 
 def gather_machines(connections: Iterable[Connection]) -> dict[str, Machine | NixwulfError]:
@@ -251,12 +250,12 @@ def _named(device: dict[str, Any], column: str) -> Iterable[tuple[str, str]]:
             yield from _named(child, column)
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     text = str(int(value) if isinstance(value, bool) else value).strip()
     return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else 0
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     return " ".join(value.split()) if isinstance(value, str) else ""
 
 

@@ -10,14 +10,12 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from nixwulf.core import interrupts, web
 from nixwulf.core.errors import GateError, InputError, NixwulfError
-from nixwulf.core.files import cache_dir, read_json, write_json
+from nixwulf.core.files import cache_dir, read_json, shipped_text, write_json
 from nixwulf.core.text import as_typed, fingerprint
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
@@ -262,7 +260,7 @@ def remove_images(node: Connection, image: str) -> bool:
     return there
 
 
-_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "engines" / "node.sh"
+_SCRIPT = shipped_text("ops/engines/node.sh")
 _HERE = "this machine"
 _POLL_S = 0.2
 _COPY_S = 3600.0
@@ -340,7 +338,7 @@ def remove(node: Connection, engine: Engine) -> bool:
 
 
 def _run(node: Connection, *arguments: str) -> str:
-    return node.script(_SCRIPT.read_text("utf-8"), *arguments, timeout_s=_COPY_S)
+    return node.script(_SCRIPT, *arguments, timeout_s=_COPY_S)
 
 
 def _look(node: Connection, engine: Engine, recipe: NodeBuild) -> BuildState:
@@ -382,7 +380,7 @@ def _build(
 ) -> None:
     """Until it ends or the driver is interrupted, whereupon the node removes what there is."""
     arguments = [engine.name, kind.build, recipe.sha256, recipe.folder, recipe.script]
-    argv = ["sh", "-c", _SCRIPT.read_text("utf-8"), "sh", "build", *arguments, *recipe.options]
+    argv = ["sh", "-c", _SCRIPT, "sh", "build", *arguments, *recipe.options]
     name, step = node.node.name, f"Build {engine.name}"
     observer(name, step, 0.0)
     process = OwnedProcess.start(node, name, argv, {}, cache_dir() / "engines")
@@ -403,8 +401,7 @@ def _build(
 
 def _copy(source: Connection, node: Connection, engine: Engine) -> None:
     """Through this machine, which alone is sure to reach both."""
-    script = _SCRIPT.read_text("utf-8")
-    send, receive = (["sh", "-c", script, "sh", way, engine.name] for way in ("send", "receive"))
+    send, receive = (["sh", "-c", _SCRIPT, "sh", way, engine.name] for way in ("send", "receive"))
     with TemporaryFile("w+") as printed:
         sender = interrupts.popen(source.argv(send), stdout=subprocess.PIPE)
         receiver = interrupts.popen(

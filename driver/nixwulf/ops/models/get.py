@@ -1,7 +1,7 @@
 """A model brought into this machine's folder: from a hub, a URL or a path, hashed, whole or not.
 
-Elsewhere is a repository of a Hugging Face hub, or one file at a URL; both are resumed. Whoever
-answers may be a mirror or a stranger: names, sizes, bytes and seconds are all bounded here.
+Elsewhere is a repository of a Hugging Face hub, or one file at a URL; both are resumed, and bytes
+and seconds are bounded.
 """
 
 from __future__ import annotations
@@ -10,28 +10,26 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NoReturn
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING
 
-from nixwulf.core import names, web
+from nixwulf.core import web
 from nixwulf.core.errors import InputError, NixwulfError, quoted
-from nixwulf.core.files import first_bytes, inside, parse_json, read_json, read_text, sha256_of
+from nixwulf.core.files import first_bytes, inside, read_json, sha256_of
 from nixwulf.core.names import Refusal
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import GIB, plural
-from nixwulf.llm import dllama, safetensors
+from nixwulf.llm import dllama, hub, safetensors
+from nixwulf.llm.hub import Cut, File, HubRefused, Repository
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL
-from nixwulf.ops.models.chain import folder_here, here
+from nixwulf.ops.models.push import folder_here, here
 from nixwulf.ops.models.store import SIDE, SUFFIXES, Document, Place, digest_of, manifest_of
 
 if TYPE_CHECKING:
@@ -40,50 +38,17 @@ if TYPE_CHECKING:
 _OTHER_FORMS = (".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth")
 _OTHER_FOLDERS = (".", "consolidated", "metal/", "onnx/", "openvino/", "original/")
 _TIMEOUT_S = 60.0  # of one reading
-# Of all that is awaited: so much has to come in so long. A listing has to be there by then.
+# Of all that is awaited: so much has to come in so long.
 _PATIENCE_S, _LEAST_BYTES = 60.0, 1 << 18
-_MOST_LISTING, _MOST_FILES, _MOST_REDIRECTS = 1 << 22, 10_000, 10
+_MOST_REDIRECTS = 10
 # Larger ones need the hub's own protocol (huggingface_hub.constants.MAX_HTTP_DOWNLOAD_SIZE).
 _LARGEST_BY_HTTP = 50 * 10**9
 _PARTIAL, _NOTHING_LEFT = 206, 416
-_MOST_BYTES = 1 << 50
 _THEN = "; get it from another place."
 _SAID_EACH_S = 10.0
 # How files begin; those of safetensors apart: a page to log in may have any name.
 _MAGICS = {".gguf": 0x46554747, ".m": dllama.MAGIC, ".t": dllama.TOKENIZER_MAGIC}
 _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.(?:gguf|safetensors)")
-_SHA256 = re.compile("[0-9a-f]{64}")
-_REPOSITORY = re.compile(r"([\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
-
-
-class Cut(NixwulfError):
-    """What was to come did not come whole; the message lacks what to do next."""
-
-
-class _Refused(NixwulfError):
-    """A server refused; its status, and a hub's word for why."""
-
-    def __init__(self, url: str, status: int, code: str) -> None:
-        super().__init__(f"{url!r} is refused with {status}.")
-        self.status, self.code = status, code
-
-
-@dataclass(frozen=True)
-class File:
-    """A file of a repository; sha256 is None of small ones, which the hub keeps in git."""
-
-    name: str
-    bytes: int
-    sha256: str | None
-
-
-@dataclass(frozen=True)
-class Repository:
-    """A repository at a commit."""
-
-    name: str
-    commit: str
-    files: tuple[File, ...]
 
 
 def is_other_form(name: str) -> bool:
@@ -91,74 +56,7 @@ def is_other_form(name: str) -> bool:
     return name.endswith(_OTHER_FORMS) or name.startswith(_OTHER_FOLDERS)
 
 
-def endpoint() -> str:
-    """The hub that is asked: HF_ENDPOINT, or Hugging Face's own; raises InputError."""
-    named = os.environ.get("HF_ENDPOINT", "")
-    try:
-        from huggingface_hub import constants  # looks at HF_ENDPOINT itself
-
-        parts = urlsplit(constants.ENDPOINT)
-        right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        right = False
-    if not right:
-        raise InputError(f"HF_ENDPOINT is {named!r}, no address such as 'https://huggingface.co'.")
-    return constants.ENDPOINT
-
-
-def look(repository: str, revision: str | None) -> Repository:
-    """What a repository has at a revision; raises InputError where there is none to be had."""
-    from huggingface_hub import constants
-
-    if not _REPOSITORY.fullmatch(repository):
-        raise InputError(f"{repository!r} is neither a path, a URL nor ORG/REPO of a hub.")
-    if constants.HF_HUB_OFFLINE:
-        raise NixwulfError(f"HF_HUB_OFFLINE is set: unset it to get {repository!r}.")
-    at = f"/revision/{quote(revision, safe='')}" if revision else ""
-    url = f"{endpoint()}/api/models/{repository}{at}?blobs=true"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "listing"
-        try:
-            download(url, path, lambda size: None, _headers(), most=_MOST_LISTING)
-        except _Refused as error:
-            _refused(error, repository, revision)
-        document = parse_json(read_text(path), url)
-    return _repository(repository, document)
-
-
-def _repository(name: str, document: object) -> Repository:
-    """The listing of a hub, none of whose names leads anywhere else; raises InputError."""
-    try:
-        commit, found = document["sha"], document["siblings"]  # type: ignore[index]
-        files = tuple(
-            File(one["rfilename"], one["size"], (one.get("lfs") or {}).get("sha256"))
-            for one in found[: _MOST_FILES + 1]
-        )
-        right = len(files) <= _MOST_FILES and bool(re.fullmatch("[0-9A-Za-z]{1,64}", commit))
-        own = {one.name for one in files}
-        right &= len(own) == len(files) and not any(
-            name[: end.start()] in own for name in own for end in re.finditer("/", name)
-        )
-        for one in files:
-            right &= type(one.bytes) is int and 0 <= one.bytes < _MOST_BYTES
-            right &= not one.sha256 or bool(_SHA256.fullmatch(one.sha256))
-    except (LookupError, TypeError, AttributeError):
-        right = False
-    if not right:
-        raise InputError(
-            f"{endpoint()} lists no repository {name!r} of at most {_MOST_FILES} files, each once "
-            "with its size; look at HF_ENDPOINT, or get the model from a URL."
-        )
-    for one in files:
-        if fault := names.fault(one.name):
-            raise InputError(
-                f"{endpoint()} lists a file {quoted(one.name)} in {name!r}, and {fault}: nothing "
-                "was fetched; look at HF_ENDPOINT, or get the model from another place."
-            )
-    return Repository(name, commit, files)
-
-
-def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
+def fetch(found: Repository, file: File, folder: Path) -> Path:
     """A file of a repository below a folder; goes on where an earlier attempt was cut off.
 
     The library's own download begins anew in each process, so it only fetches what the hub gives to
@@ -174,50 +72,20 @@ def fetch(repository: str, commit: str, file: File, folder: Path) -> Path:
         return path
     try:
         if file.bytes <= _LARGEST_BY_HTTP:
-            url = huggingface_hub.hf_hub_url(repository, file.name, revision=commit)
-            return download(url, path, lambda size: None, _headers(), size=file.bytes)
+            url = found.url(file.name)
+            return download(url, path, lambda size: None, hub.headers(), size=file.bytes)
         _watched(
             lambda: huggingface_hub.hf_hub_download(
-                repository, file.name, revision=commit, local_dir=folder
+                found.name, file.name, revision=found.commit, local_dir=folder
             ),
             lambda: sum(one.stat().st_size for one in folder.rglob("*") if one.is_file()),
-            endpoint(),
+            hub.endpoint(),
         )
-    except _Refused as error:
-        _refused(error, repository, commit)
-    if path.stat().st_size != file.bytes:
-        raise Cut(f"{endpoint()} sent {path.stat().st_size} of {file.bytes} bytes of {file.name!r}")
+    except HubRefused as error:
+        hub.refuse(error, found.name, found.commit)
+    if (there := path.stat().st_size) != file.bytes:
+        raise Cut(f"{hub.endpoint()} sent {there} of {file.bytes} bytes of {file.name!r}")
     return path
-
-
-def key_in_clear() -> bool:
-    """Whether the hub gets a token over a network by http."""
-    return web.in_clear(endpoint()) and bool(_headers())
-
-
-def _headers() -> dict[str, str]:
-    from huggingface_hub import get_token
-
-    token = get_token()
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def _refused(error: _Refused, repository: str, revision: str | None) -> NoReturn:
-    """Raise what a hub's refusal means, which it says by a word in a header."""
-    hub = endpoint()
-    if error.code == "GatedRepo":
-        raise InputError(
-            f"{repository!r} is gated: ask for access at {hub}/{repository}, and log in by 'hf "
-            "auth login' or set HF_TOKEN."
-        ) from None
-    if error.code == "RevisionNotFound":
-        raise InputError(f"{repository!r} has no revision {revision!r} at {hub}.") from None
-    if error.code == "RepoNotFound" or error.status == 401:  # noqa: PLR2004
-        raise InputError(
-            f"{hub} has no {repository!r}, or it is private: look at the name, and log in by 'hf "
-            "auth login' or set HF_TOKEN."
-        ) from None
-    raise Cut(f"{hub} refuses {repository!r} with {error.status}") from None
 
 
 def _watched(work: Callable[[], object], arrived: Callable[[], float], where: str) -> None:
@@ -257,7 +125,6 @@ def download(
     headers: Mapping[str, str] | None = None,
     *,
     size: int | None = None,
-    most: int | None = None,
 ) -> Path:
     """One file; goes on where an earlier attempt was cut off, if it is the same file still.
 
@@ -265,7 +132,6 @@ def download(
         url: where it is; redirections are followed, and other hosts get no Authorization.
         require_room: called with its size in bytes.
         size: the bytes that it has to have; None: as many as the server says at first.
-        most: of something that has no size and is there at once.
 
     Raises:
         Cut: it did not arrive, or only a part, which is kept.
@@ -282,21 +148,14 @@ def download(
 
     def work() -> None:
         with _answer(url, asked) as answer:
-            partial = answer.status_code == _PARTIAL
-            begin = have if partial else 0
-            span = answer.headers.get("Content-Range", "")
             if answer.status_code == _NOTHING_LEFT:
                 if whole == str(have) and size in (None, have):
                     return
                 tag.unlink(missing_ok=True)
             if not answer.is_success:
-                raise _Refused(url, answer.status_code, answer.headers.get("X-Error-Code", ""))
-            length = answer.headers.get("Content-Length")
-            total = most or (begin + int(length) if length else size)
-            other = answer.headers.get("Content-Encoding", "identity") != "identity"
-            other |= partial and not (have and span.startswith(f"bytes {have}-"))
-            if other or total is None:
-                raise NixwulfError(f"{url!r} answers in another form, or without a length{_THEN}")
+                raise HubRefused(url, answer.status_code, answer.headers)
+            begin = have if answer.status_code == _PARTIAL else 0
+            total = _total(answer, url, begin, size)
             announced = int(whole) if begin and size is None else size
             if announced not in (None, total):
                 raise NixwulfError(
@@ -304,26 +163,48 @@ def download(
                 )
             require_room(total)
             try:
-                # Only a strong tag means that the bytes are the same.
-                strong = answer.headers.get("ETag", "")
-                tag.unlink(missing_ok=True)
-                if re.fullmatch('"[!-~]+"', strong):
-                    tag.write_text(f"{strong} {total}", "utf-8")
-                with path.open("ab" if begin else "wb") as file:
-                    for piece in answer.iter_raw():
-                        came[0] += len(piece)
-                        if begin + came[0] > total:
-                            path.unlink()
-                            raise NixwulfError(f"{url!r} sends more than {total} bytes{_THEN}")
-                        file.write(piece)
+                _store(answer, path, tag, begin, total, came)
             except OSError as error:
                 words = os.strerror(error.errno or 0)
                 raise NixwulfError(f"Cannot write {str(path)!r}: {words}.") from None
-            if not most and begin + came[0] != total:
+            if begin + came[0] > total:
+                path.unlink()
+                raise NixwulfError(f"{url!r} sends more than {total} bytes{_THEN}")
+            if begin + came[0] != total:
                 raise Cut(f"{url!r} ended after {begin + came[0]} of {total} bytes")
 
-    _watched(work, lambda: 0 if most else came[0], repr(url))
+    _watched(work, lambda: came[0], repr(url))
     return path
+
+
+def _total(answer: httpx.Response, url: str, begin: int, size: int | None) -> int:
+    """All bytes of a file by the head of an answer that BEGINs there; raises NixwulfError."""
+    length = answer.headers.get("Content-Length")
+    total = begin + int(length) if length else size
+    span = answer.headers.get("Content-Range", "")
+    other = answer.headers.get("Content-Encoding", "identity") != "identity"
+    if answer.status_code == _PARTIAL:
+        other |= not (begin and span.startswith(f"bytes {begin}-"))
+    if other or total is None:
+        raise NixwulfError(f"{url!r} answers in another form, or without a length{_THEN}")
+    return total
+
+
+def _store(
+    answer: httpx.Response, path: Path, tag: Path, begin: int, total: int, came: list[int]
+) -> None:
+    """Write a body behind what is there; came counts its bytes, to more than all at the most."""
+    # Only a strong tag means that the bytes are the same.
+    strong = answer.headers.get("ETag", "")
+    tag.unlink(missing_ok=True)
+    if re.fullmatch('"[!-~]+"', strong):
+        tag.write_text(f"{strong} {total}", "utf-8")
+    with path.open("ab" if begin else "wb") as file:
+        for piece in answer.iter_raw():
+            came[0] += len(piece)
+            if begin + came[0] > total:
+                return
+            file.write(piece)
 
 
 @contextmanager
@@ -379,10 +260,10 @@ def get(
 def _from_hub(
     repository: str, only: str | None, revision: str | None, sha256: str | None, say: Say
 ) -> Document:
-    if key_in_clear():
-        say(web.warning(endpoint()))
-    with _cut(None, endpoint()):
-        found = look(repository, revision)
+    if web.in_clear(hub.endpoint()) and hub.headers():
+        say(web.warning(hub.endpoint()))
+    with _cut(None, hub.endpoint()):
+        found = hub.look(repository, revision, hub.headers())
     files = _chosen(found, only)
     whole = len(files) > 1 and any(file.name.endswith(".safetensors") for file in files)
     _require_parts(repository, [file.name for file in files])
@@ -397,8 +278,8 @@ def _from_hub(
         if time.monotonic() - said > _SAID_EACH_S:
             say(f"{number} of {plural(len(files), 'file')}, {_arrived(staging) / GIB:.2f} GiB")
             said = time.monotonic()
-        with _cut(staging, endpoint()):
-            path = fetch(repository, found.commit, file, staging)
+        with _cut(staging, hub.endpoint()):
+            path = fetch(found, file, staging)
         expected = sha256 if sha256 and len(files) == 1 else file.sha256
         _require_sha256(path, expected, f"{repository}/{file.name}")
         if fault := _fault(path, file.name, names):
@@ -444,11 +325,8 @@ def _model_of(name: str) -> str:
 
 
 def _one_file(url: str, sha256: str | None, say: Say) -> Document:
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise InputError(f"{url!r} is no URL: {error}.") from None
-    if parts.scheme not in {"http", "https"}:
+    parts = web.address(url)
+    if not parts:
         raise InputError(f"{url!r} is no http or https URL.")
     place = _new_place(PurePosixPath(parts.path).name)
     if not place.name.endswith(SUFFIXES):

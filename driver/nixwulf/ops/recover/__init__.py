@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import permutations
-from pathlib import Path
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.files import shipped_text
 from nixwulf.core.interrupts import wait
 from nixwulf.inventory.cluster import LAB_PLATFORM, Cluster, Node
 from nixwulf.inventory.fabrics import KINDS
@@ -23,7 +22,6 @@ from nixwulf.ops.preflight import preflight
 from nixwulf.plugins import switches
 from nixwulf.plugins.gates import all_gates
 
-_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "recover" / "node.sh"
 _ANSWER_S = 20
 _DAY_S, _HOUR_S = 86400, 3600
 
@@ -54,7 +52,7 @@ class NodeState:
 
 def run_script(node: Connection, *arguments: str) -> str:
     """The output of node.sh over a connection of its own; raises NixwulfError."""
-    script = SHELL + _SCRIPT.read_text("utf-8")
+    script = SHELL + shipped_text("ops/recover/node.sh")
     return node.fresh().script(script, *arguments, timeout_s=_ANSWER_S)
 
 
@@ -239,30 +237,23 @@ def recover(
     return each(climb, groups(cluster, names))
 
 
+@dataclass
 class _Ladder:
     """One group of nodes on its way up."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        nodes: Sequence[Connection],
-        report: Report,
-        waived: Sequence[str],
-        deadline_s: float,
-    ) -> None:
-        self._cluster = cluster
-        self._nodes = nodes
-        self._report = report
-        self._waived = waived
-        self._deadline_s = deadline_s
-        self._wrong = ""
+    cluster: Cluster
+    nodes: Sequence[Connection]
+    report: Report
+    waived: Sequence[str]
+    deadline_s: float
+    wrong: str = ""
 
     def climb(self, steps: Sequence[str]) -> Recovered:
         """Step after step until the gates hold."""
-        names = tuple(node.node.name for node in self._nodes)
+        names = tuple(node.node.name for node in self.nodes)
         if not self._lab():
-            limit_s = min(_BOOT_S, self._deadline_s)
-            each(lambda node: await_answer(node, limit_s, self._report), self._nodes)
+            limit_s = min(_BOOT_S, self.deadline_s)
+            each(lambda node: await_answer(node, limit_s, self.report), self.nodes)
         actions: dict[str, Callable[[], str | None]] = {
             "stop": self._stop,
             "reset": self._reset,
@@ -274,40 +265,40 @@ class _Ladder:
             if unfit:
                 self._say(f"{step}: {unfit}")
                 continue
-            if self._fit(_SETTLE_S.get(step, self._deadline_s)):
+            if self._fit(_SETTLE_S.get(step, self.deadline_s)):
                 self._say(f"{step}: all gates hold")
                 return Recovered(names, step)
-            self._say(f"{step}: {self._wrong}")
-        return Recovered(names, None, self._wrong)
+            self._say(f"{step}: {self.wrong}")
+        return Recovered(names, None, self.wrong)
 
     def _say(self, words: str) -> None:
-        for node in self._nodes:
-            self._report(node.node.name, words)
+        for node in self.nodes:
+            self.report(node.node.name, words)
 
     def _fit(self, seconds: float) -> bool:
         """Whether every gate but that of versions holds on every node, within some seconds."""
         until = time.monotonic() + seconds
         gates = [name for name in all_gates() if name != "versions"]  # what no step changes
-        connections = {node.node.name: node.fresh() for node in self._nodes}
+        connections = {node.node.name: node.fresh() for node in self.nodes}
         while True:
-            refused = preflight(self._cluster, connections, self._waived, gates).of("refused")
+            refused = preflight(self.cluster, connections, self.waived, gates).of("refused")
             if not refused:
                 return True
-            self._wrong = refused[0].sentences[0]
+            self.wrong = refused[0].sentences[0]
             if time.monotonic() > until:
                 return False
             wait(POLL_S)
 
     def _stop(self) -> str | None:
         """Stop what the driver owns; a node that does not answer needs more."""
-        for node in self._nodes:
+        for node in self.nodes:
             try:
                 stopped = stop_owned(node.fresh())
             except NixwulfError as error:
-                self._wrong = error.message
+                self.wrong = error.message
                 return error.message
             if stopped:
-                self._report(node.node.name, f"stopped {', '.join(stopped)}")
+                self.report(node.node.name, f"stopped {', '.join(stopped)}")
         return None
 
     def _reset(self) -> str | None:
@@ -315,9 +306,9 @@ class _Ladder:
         if self._lab():
             return "nothing to reset on a namespace"
         done = []
-        for node in self._nodes:
+        for node in self.nodes:
             try:
-                output = run_script(node, "reset", *_modules(self._cluster, node.node))
+                output = run_script(node, "reset", *_modules(self.cluster, node.node))
             except NixwulfError as error:
                 return error.message
             done += [line for line in output.splitlines() if line.startswith("did ")]
@@ -326,32 +317,32 @@ class _Ladder:
     def _reboot(self) -> str | None:
         if self._lab():
             return "a namespace does not reboot: 'nixwulf lab down', then 'nixwulf lab up'"
-        failures = reboot(self._nodes, self._deadline_s, self._report)
+        failures = reboot(self.nodes, self.deadline_s, self.report)
         return "; ".join(f"{name}: {words}" for name, words in failures.items()) or None
 
     def _power(self) -> str | None:
         """Switch the power of all of them, whoever still answers."""
-        without = [node.node.name for node in self._nodes if node.node.power_switch is None]
+        without = [node.node.name for node in self.nodes if node.node.power_switch is None]
         if without:
             return f"no power_switch in the cluster file for {', '.join(without)}"
-        before = {found.name: found.boot for found in states(self._nodes)}
+        before = {found.name: found.boot for found in states(self.nodes)}
         # Each is switched on again, whatever becomes of another's switch.
-        failures = [words for words in each(_cycle, self._nodes) if words]
+        failures = [words for words in each(_cycle, self.nodes) if words]
         if failures:
-            self._wrong = " ".join(failures)  # and no gate: it may be off, and nothing else counts
-            return self._wrong
-        until = time.monotonic() + self._deadline_s
-        for node in self._nodes:
+            self.wrong = " ".join(failures)  # and no gate: it may be off, and nothing else counts
+            return self.wrong
+        until = time.monotonic() + self.deadline_s
+        for node in self.nodes:
             if not await_boot(node, before[node.node.name], until):
-                self._wrong = (
-                    f"Node {node.node.name!r} is not back {self._deadline_s:g} s after its power "
+                self.wrong = (
+                    f"Node {node.node.name!r} is not back {self.deadline_s:g} s after its power "
                     "was switched; look at its screen, and whether it starts with the power."
                 )
-                return self._wrong
+                return self.wrong
         return None
 
     def _lab(self) -> bool:
-        return any(node.node.platform == LAB_PLATFORM for node in self._nodes)
+        return any(node.node.platform == LAB_PLATFORM for node in self.nodes)
 
 
 def _cycle(node: Connection) -> str | None:

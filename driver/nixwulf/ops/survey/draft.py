@@ -296,7 +296,7 @@ def _nothing(draft: ClusterDraft) -> list[str]:
 
 
 def _keys(
-    table: Mapping[str, Any], place: Place, notes: Mapping[Place, tuple[str, ...]]
+    table: Mapping[str, object], place: Place, notes: Mapping[Place, tuple[str, ...]]
 ) -> Iterable[str]:
     for key, value in table.items():
         yield from _comment(notes.get((*place, key), ()))
@@ -327,7 +327,7 @@ def _ends(path: str, place: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _inline(table: Mapping[str, Any]) -> str:
+def _inline(table: Mapping[str, object]) -> str:
     return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in table.items())} }}"
 
 
@@ -336,6 +336,6 @@ def _key(name: str) -> str:
     return name if bare else _value(name)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """A text, a number or a list of them: JSON's forms are TOML's but for one character."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")

@@ -71,14 +71,13 @@ def _hang_together(one: Wire, other: Wire) -> bool:
 def _one_a_pair(group: Sequence[Ports]) -> list[list[Ports]]:
     layers: list[list[Ports]] = []
     for ports in group:
-        free = (
+        free = [
             layer for layer in layers if all(ports[0].nodes != other[0].nodes for other in layer)
-        )
-        layer = next(free, None)
-        if layer is None:
-            layers.append([ports])
+        ]
+        if free:
+            free[0].append(ports)
         else:
-            layer.append(ports)
+            layers.append([ports])
     return layers
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 
 from nixwulf.core.errors import GateError, InputError
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.files import shipped_text
+from nixwulf.core.printed import check_numbers
 from nixwulf.inventory.cluster import Node
 from nixwulf.nodes import interfaces, macos
 from nixwulf.nodes.interfaces import Hardware, Interface
 from nixwulf.nodes.ssh import Connection, each, open_all
 from nixwulf.ops.deploy.machine import Machine, identity_script, parse_machine
 
-_SCRIPT = Path(str(resources.files("nixwulf"))) / "ops" / "survey" / "survey.sh"
 _LIMIT_S = 60
 
 
@@ -61,7 +59,7 @@ def survey(connections: Sequence[Connection]) -> list[Surveyed]:
 def script() -> str:
     """What is run on a machine, with the globs of the files that it prints."""
     globs = " ".join((*interfaces.HARDWARE_FILES, *interfaces.FILES))
-    return identity_script() + _SCRIPT.read_text("utf-8").replace('"$@"', globs)
+    return identity_script() + shipped_text("ops/survey/survey.sh").replace('"$@"', globs)
 
 
 def parse(node: Node, text: str) -> Surveyed:

@@ -15,7 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nixwulf.core.interrupts import check_numbers
+from nixwulf.core.files import shipped_text
+from nixwulf.core.printed import check_numbers
 from nixwulf.nodes.interfaces import Interface, Medium
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.survey.machines import Surveyed
@@ -30,33 +31,10 @@ _LADDER = (9000, 4200, 4096, 2044, 1500, 1492, 1420, 1400, 1280, 576)
 _ALL_PAIRS = 9
 _LIMIT_S = 120
 
-# $@ are triples: an interface, an address, bytes of the packet. Prints what passed: the bytes,
-# 'small' where no size is known, 'silent'. With both -c and -w Linux sends until there was one
-# reply, as macOS does with -o. The neighbours tell which of a machine's cards answered.
-_SCRIPT = f"""
-PATH=$PATH:/usr/sbin:/sbin
-if [ -e /proc/meminfo ]; then
-  whole="-M do"; wait="-c 1 -w 2 -i 0.5 -I"
-else
-  whole=-D; wait="-o -t 2 -i 0.5 -b"
-fi
-reaches() {{ ping -n -q $wait "$@" >/dev/null 2>&1; }}
-try() {{
-  if reaches "$1" $whole -s $(($3 - {_HEADERS})) "$2"; then echo "$1 $2 $3"; return; fi
-  if ! reaches "$1" "$2"; then echo "$1 $2 silent"; return; fi
-  for size in {" ".join(map(str, _LADDER))}; do
-    if [ "$size" -lt "$3" ] && reaches "$1" $whole -s $((size - {_HEADERS})) "$2"; then
-      echo "$1 $2 $size"; return
-    fi
-  done
-  echo "$1 $2 small"
-}}
-while [ $# -gt 2 ]; do try "$1" "$2" "$3" & shift 3; done
-wait
-echo "== neighbours"
-ip -j neighbour 2>/dev/null
-exit 0
-"""
+_SCRIPT = (
+    f"headers={_HEADERS} ladder='{' '.join(map(str, _LADDER))}'\n"
+    f"{shipped_text('ops/survey/wires.sh')}"
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +51,10 @@ class WireEnd:
     def network(self) -> ipaddress.IPv4Network:
         """Its subnet."""
         return self.address.network
+
+    def left_out(self, reason: str) -> LeftOut:
+        """That the cluster file has not its address, and why."""
+        return LeftOut(self.node, self.interface, str(self.address), reason)
 
 
 Pair = tuple[WireEnd, WireEnd]
@@ -282,7 +264,7 @@ class Wire:
 def candidates(machines: Sequence[Surveyed]) -> tuple[list[WireEnd], list[LeftOut]]:
     """Addresses that others may be reached from, at most one an interface; and all others."""
     left: list[LeftOut] = []
-    possible: list[tuple[WireEnd, Interface]] = []
+    ends: list[WireEnd] = []
     for machine in machines:
         for one in machine.interfaces:
             reason = _NO_WIRE.get(one.medium) or ("" if one.carrier else "nothing is plugged in")
@@ -293,10 +275,7 @@ def candidates(machines: Sequence[Surveyed]) -> tuple[list[WireEnd], list[LeftOu
                 if reason:
                     left.append(LeftOut(machine.name, one.name, str(address), reason))
                 else:
-                    mac = one.mac
-                    end = WireEnd(machine.name, one.name, address, one.mtu, mac)
-                    possible.append((end, one))
-    ends = [end for end, _ in possible]
+                    ends.append(WireEnd(machine.name, one.name, address, one.mtu, one.mac))
     ends, same = _without_shared(ends)
     chosen, second = _one_an_interface(ends)
     chosen, alone = _with_peers(chosen)
@@ -311,17 +290,13 @@ def _without_shared(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOu
     reason = "the same address on several machines, each of which means itself by it"
     shared = {address for address, nodes in owners.items() if len(set(nodes)) > 1}
     return [end for end in ends if end.address.ip not in shared], [
-        LeftOut(end.node, end.interface, str(end.address), reason)
-        for end in ends
-        if end.address.ip in shared
+        end.left_out(reason) for end in ends if end.address.ip in shared
     ]
 
 
 def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
     """Of several addresses on one wire the one in whose subnet most machines are, or the first."""
-    nodes: dict[ipaddress.IPv4Network, set[str]] = defaultdict(set)
-    for end in ends:
-        nodes[end.network].add(end.node)
+    nodes = _nodes_of(ends)
     places: dict[tuple[str, str], list[WireEnd]] = defaultdict(list)
     for end in ends:
         places[end.node, end.interface].append(end)
@@ -330,23 +305,20 @@ def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[Left
         best = max(here, key=lambda end: len(nodes[end.network]))
         chosen.append(best)
         reason = "a second address on one wire, and a fabric has one an interface"
-        left += [
-            LeftOut(end.node, end.interface, str(end.address), reason)
-            for end in here
-            if end is not best
-        ]
+        left += [end.left_out(reason) for end in here if end is not best]
     return chosen, left
 
 
+def _nodes_of(ends: Sequence[WireEnd]) -> dict[ipaddress.IPv4Network, set[str]]:
+    """The machines in each subnet."""
+    return {net: {end.node for end in here} for net, here in _by_network(ends).items()}
+
+
 def _with_peers(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
-    nodes: dict[ipaddress.IPv4Network, set[str]] = defaultdict(set)
-    for end in ends:
-        nodes[end.network].add(end.node)
+    nodes = _nodes_of(ends)
     reason = "no other machine has an address in this subnet"
     return [end for end in ends if len(nodes[end.network]) > 1], [
-        LeftOut(end.node, end.interface, str(end.address), reason)
-        for end in ends
-        if len(nodes[end.network]) == 1
+        end.left_out(reason) for end in ends if len(nodes[end.network]) == 1
     ]
 
 
@@ -379,13 +351,9 @@ def _one_a_machine(
         ]
         if end.node not in chosen or speeds[0] > speeds[1]:
             chosen[end.node] = end
+    why = "{} is on the same network, so that packets may take either"
     return [end for end in group if end in chosen.values()], [
-        LeftOut(
-            end.node,
-            end.interface,
-            str(end.address),
-            f"{chosen[end.node].interface} is on the same network, so that packets may take either",
-        )
+        end.left_out(why.format(chosen[end.node].interface))
         for end in group
         if end not in chosen.values()
     ]
@@ -404,7 +372,7 @@ def _all_reached(members: Sequence[WireEnd], reach: Reach) -> tuple[list[WireEnd
             return kept, left
         kept.remove(worst)
         names = ", ".join(_one_way(worst, other, reach) for other in failing[worst])
-        left.append(LeftOut(worst.node, worst.interface, str(worst.address), names))
+        left.append(worst.left_out(names))
 
 
 def _one_way(end: WireEnd, other: WireEnd, reach: Reach) -> str:
@@ -418,7 +386,7 @@ def _one_way(end: WireEnd, other: WireEnd, reach: Reach) -> str:
 def _unreached(end: WireEnd, endpoints: Sequence[WireEnd], reach: Reach) -> LeftOut:
     peers = [other for other in endpoints if (end, other) in reach.bytes]
     reason = ", ".join(_one_way(end, other, reach) for other in peers)
-    return LeftOut(end.node, end.interface, str(end.address), reason or "was not tried")
+    return end.left_out(reason or "was not tried")
 
 
 def _wire(

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import tempfile
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from urllib.parse import quote, urljoin
 
-from nixwulf.core import web
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.files import cache_dir, first_bytes, inside, read_json
 from nixwulf.core.text import GIB
-from nixwulf.llm import gguf, safetensors
+from nixwulf.llm import gguf, hub, safetensors
 from nixwulf.llm.catalog import find, is_known, only, weights_of
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
 
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
-_HUB = "https://huggingface.co"
-_PATIENCE_S, _MOST_HOPS, _MOST_SHARDS = 60.0, 5, 400
-_MOST_BYTES = 64 << 20  # of a listing, a config.json or a header
+_MOST_SHARDS = 400
+_MOST_BYTES = 64 << 20  # of a config.json or a header
 _NATIVE = 16.0
 _FEW_BITS = "MXFP4"  # gpt-oss, with what is no expert in eight bits, as its GGUF has it
 _LEAST_BITS, _MOST_BITS = 0.5, 40.0
@@ -148,37 +143,22 @@ def _of_hub(name: str, quant: str, size_gib: float) -> ModelDescription | None:
 
 def _keep(name: str, folder: Path) -> None:
     """Put config.json and the headers alone of a repository's *.safetensors into a new folder."""
-    listing = json.loads(_answer(f"api/models/{name}"))
-    at = f"{name}/resolve/{quote(str(listing['sha']), safe='')}"
-    files = sorted(one["rfilename"] for one in listing["siblings"])
+    found = hub.look(name)
+    files = sorted(file.name for file in found.files)
     shards = [one for one in files if one.endswith(".safetensors") and "/" not in one]
+
+    def first(url: str, count: int) -> bytes:
+        return hub.read(url, _MOST_BYTES, first=count)
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as new:
-        (Path(new) / "config.json").write_bytes(_answer(f"{at}/config.json"))
+        (Path(new) / "config.json").write_bytes(hub.read(found.url("config.json"), _MOST_BYTES))
         for number, shard in enumerate(shards[:_MOST_SHARDS], 1):
-            place = f"{at}/{quote(shard)}"
-            header = safetensors.header(place, _answer)
+            header = safetensors.header(found.url(shard), first)
             (Path(new) / f"{number:05}.safetensors").write_bytes(header)
         _of_folder(Path(new))  # what cannot be read is not kept
         Path(new).rename(folder)
         Path(new).mkdir()  # to be removed in its place
-
-
-def _answer(path: str, first: int = 0) -> bytes:
-    """What the hub has at a path, or so many bytes of it; raises NoAnswer.
-
-    Files lie elsewhere than their addresses, so that redirections are followed.
-    """
-    url = f"{os.environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{path}"
-    asked = {"Range": f"bytes=0-{first - 1}"} if first else {}
-    for _ in range(_MOST_HOPS):
-        reply = web.fetch(
-            web.client(url, headers=asked, proxies=True), "GET", url, _PATIENCE_S, _MOST_BYTES
-        )
-        if reply.ok:
-            return reply.body[: first or None]
-        url = urljoin(url, reply.headers.get("location", url))
-    raise web.NoAnswer(f"{url!r} answers with {reply.status}")
 
 
 def _possible(facts: ModelFacts) -> ModelFacts:

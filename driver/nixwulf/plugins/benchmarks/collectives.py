@@ -88,9 +88,8 @@ def check_sizes(table: parser.NcclTable, wanted: Sequence[int]) -> None:
     found = [row.bytes for row in table.rows]
     if found != list(wanted):
         raise RunFailure(
-            "failed",
             f"{_PROGRAM} measured {', '.join(map(str, found))} bytes, expected each power of two "
-            f"from {wanted[0]} to {wanted[-1]}.",
+            f"from {wanted[0]} to {wanted[-1]}."
         )
 
 
@@ -105,7 +104,7 @@ def failure_of(ending: str, output: str, last: str, logs: Mapping[str, str]) -> 
         if (warning := nccl.last_warning(log))
     ]
     words = parser.failure(output) or last
-    return RunFailure("failed", f"{_PROGRAM} {ending}: {words}{''.join(warnings)}")
+    return RunFailure(f"{_PROGRAM} {ending}: {words}{''.join(warnings)}")
 
 
 def _once(run: Run, number: int) -> parser.NcclTable:
@@ -116,7 +115,7 @@ def _once(run: Run, number: int) -> parser.NcclTable:
     if process.returncode != 0:
         raise failure_of(process.ending(), process.output, process.last_line(), nccl.logs(run))
     if problem := nccl.transport_problem(run.case.transport, nccl.logs(run)):
-        raise RunFailure("fallback", problem)
+        raise RunFailure(problem, "fallback")
     table = parser.parse(process.output)
     check_sizes(table, sizes(run))
     return table

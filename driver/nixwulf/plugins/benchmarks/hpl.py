@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import resources
 from typing import ClassVar
 
+from nixwulf.core.files import shipped_text
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import LAB_PLATFORM
@@ -17,8 +17,6 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import mpi
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
-# The text after a value is for the reader.
-_TEMPLATE = resources.files("nixwulf") / "data" / "HPL.dat"
 _DOUBLE = 8
 _ROUNDED_S = 0.005  # HPL prints hundredths of a second
 # Of the order that the share of the memory gives, for the rest of the system; the formula is that
@@ -117,11 +115,9 @@ class Hpl(Benchmark):
             raise failure_of(process, program)
         solved = parser.parse(process.output)
         if len(solved) != run.case.samples:
-            raise RunFailure(
-                "failed", f"{program} gave {len(solved)} results, expected {run.case.samples}."
-            )
+            raise RunFailure(f"{program} gave {len(solved)} results, expected {run.case.samples}.")
         if other := another_problem(solved, problem):
-            raise RunFailure("failed", f"{program} {other}")
+            raise RunFailure(f"{program} {other}")
         speed, time = parser.metrics(solved, program, "warm")
         return [replace(speed, windows=windows(solved, process.stdout_times)), time]
 
@@ -178,7 +174,7 @@ def order_of(memory: int, nodes: int, percent: int, nb: int) -> int:
 def input_text(problem: parser.Problem, samples: int) -> str:
     """HPL's input file, read by position: the problem as often as samples are asked for."""
     rows = {**asdict(problem), "n": " ".join([str(problem.n)] * samples)}
-    return _TEMPLATE.read_text("utf-8").format(problems=samples, **rows)
+    return shipped_text("data/HPL.dat").format(problems=samples, **rows)
 
 
 def _program(programs: Mapping[str, str]) -> str | None:
@@ -199,18 +195,18 @@ def _order(run: Run) -> int:
     p, q = grid_of(values["ranks_per_node"] * nodes)
     if blocks < q:
         raise RunFailure(
-            "skipped",
             f"A matrix of order {n} has {blocks} whole blocks of {values['nb']}, too few for the "
             f"grid {p} x {q}; use a larger n, a smaller nb or fewer ranks_per_node.",
+            "skipped",
         )
     share = n * n * _DOUBLE // nodes
     available = facts.memory_available // shared
     if share > available:
         raise RunFailure(
-            "skipped",
             f"A matrix of order {n} takes {share / 2**30:.1f} GiB of each node, and "
             f"{smallest.node.name!r} has {available / 2**30:.1f} GiB free; use a smaller n or "
             "memory_percent, or more nodes.",
+            "skipped",
         )
     return int(n)
 

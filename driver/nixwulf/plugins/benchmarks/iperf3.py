@@ -90,20 +90,16 @@ def _to_worker(run: Run, source: Connection, worker: Connection) -> list[Metric]
         stalled = next(filter(None, (stalls(flow.rows) for flow in unfinished)), "")
         words = f" It carried nothing in {stalled}." if stalled else ""
         pinged = _ping(run, source, worker)
-        raise RunFailure(failure.outcome, f"{failure.reason}{words} {pinged}") from None
+        raise RunFailure(f"{failure.reason}{words} {pinged}", failure.outcome) from None
     sent = iperf3.parse(client.output or client.last_line())
     received = {**sent, **_received_by(server)}
-    flows = {direction: received[direction] for direction in _FLOWS[_direction(run)]}
+    flows = {way: received[way] for way in _FLOWS[run.case.parameters["direction"]]}
     for direction, flow in flows.items():
         _check(run, source, worker, direction, whole(flow.rows, _interval_s(run)))
     return [
         _metric(run, run.link_conditions(source, worker), direction, flow, sent[direction])
         for direction, flow in flows.items()
     ]
-
-
-def _direction(run: Run) -> str:
-    return str(run.case.parameters["direction"])
 
 
 def _received_by(server: OwnedProcess) -> dict[str, Flow]:
@@ -128,7 +124,7 @@ def _check(
         f"iperf3 {direction} between {pair} carried nothing in {stalls(rows) or 'any interval'}, "
         f"to its end. {_ping(run, source, worker)}"
     )
-    raise RunFailure("hang", reason)
+    raise RunFailure(reason, "hang")
 
 
 def stalls(rows: Sequence[IntervalRow]) -> str:
@@ -162,11 +158,7 @@ def _metric(run: Run, joined: Mapping[str, str], direction: str, flow: Flow, sen
         unit="Gbit/s",
         samples=tuple(row.gbps for row in rows),
         state="warm" if run.case.warm_up else "cold",
-        conditions={
-            **joined,
-            "direction": direction,
-            "interval_s": _interval_s(run),
-        },
+        conditions={**joined, "direction": direction, "interval_s": _interval_s(run)},
         observed={
             **({} if sent.retransmits is None else {"retransmits": sent.retransmits}),
             **({"stalled": stalled} if stalled else {}),

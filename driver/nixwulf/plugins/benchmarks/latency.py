@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes import link
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ping, sockperf
@@ -82,9 +82,8 @@ def _ping(run: Run, source: Connection, worker: Connection, size: int) -> Metric
     replies = ping.parse(process.output or process.last_line())
     if not replies.samples:
         raise RunFailure(
-            "failed",
             f"None of {replies.lost} pings of {size} bytes from {source.node.name!r} to "
-            f"{worker.node.name!r} came back.",
+            f"{worker.node.name!r} came back."
         )
     conditions = {**run.link_conditions(source, worker), "bytes": size}
     return ping.metric(replies, conditions, "warm")
@@ -94,9 +93,9 @@ def _tcp(run: Run, source: Connection, worker: Connection) -> list[Metric]:
     for node in (source, worker):
         if "sockperf" not in run.facts[node.node.name].programs:
             raise RunFailure(
-                "skipped",
                 f"Node {node.node.name!r} lacks 'sockperf' on PATH; install it, or set the "
                 "parameter method to ping.",
+                "skipped",
             )
     address = run.data_address(worker, source)
     endpoint = ["--tcp", "-i", address, "-p", str(_PORT)]
@@ -119,9 +118,9 @@ def _exchange(
     found = sockperf.parse(process.output)
     if found.span_s < _LOGGED_S / 2:
         raise RunFailure(
-            "hang",
             f"{worker.node.name!r} answered {len(found.samples)} messages of {size} bytes in "
             f"{found.span_s:.2f} s and then no more.",
+            "hang",
         )
     # Evenly over the whole time: the first ones alone would show one mood of the machine.
     step = max(1, len(found.samples) // run.case.parameters["count"])

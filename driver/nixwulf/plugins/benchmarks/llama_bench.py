@@ -27,19 +27,13 @@ class LlamaBench(Benchmark):
     name = "llama-bench"
     parameters: ClassVar = {
         "n_prompt": Parameter(
-            default=128,
-            minimum=0,
-            help="-p, tokens of the prompt; 0: prompts are not measured",
+            default=128, minimum=0, help="-p, tokens of the prompt; 0: prompts are not measured"
         ),
         "n_gen": Parameter(
-            default=32,
-            minimum=0,
-            help="-n, tokens generated; 0: decode is not measured",
+            default=32, minimum=0, help="-n, tokens generated; 0: decode is not measured"
         ),
         "depth": Parameter(
-            default=0,
-            minimum=0,
-            help="-d, tokens in the context before the measurement",
+            default=0, minimum=0, help="-d, tokens in the context before the measurement"
         ),
     }
     engines = (ENGINE.name,)
@@ -60,7 +54,7 @@ class LlamaBench(Benchmark):
             run.engine_facts["build_commit"] = rows[0].build_commit
         wanted = (values["n_prompt"] > 0) + (values["n_gen"] > 0)
         if len(rows) != wanted:
-            raise RunFailure("failed", f"llama-bench gave {len(rows)} results, expected {wanted}.")
+            raise RunFailure(f"llama-bench gave {len(rows)} results, expected {wanted}.")
         for row in rows:
             ENGINE.require_devices(run, row.details)
         began = run_times(process.errors, process.stderr_times)

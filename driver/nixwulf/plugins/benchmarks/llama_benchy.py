@@ -150,10 +150,10 @@ def arguments(run: Run, url: str, model: str, tokenizer: str) -> list[str]:
     return [*argv, "--format", "json"]
 
 
-def metrics(report: Mapping[str, Any], found: Sequence[Metric], run: Run) -> list[Metric]:
+def metrics(report: Mapping[str, object], found: Sequence[Metric], run: Run) -> list[Metric]:
     """Its metrics, speeds first, with what they hold for and its version beside them."""
     if not {"prompt", "decode"} <= {one.name for one in found}:
-        raise RunFailure("failed", f"{_PROGRAM} reports no speed: no answer had two tokens.")
+        raise RunFailure(f"{_PROGRAM} reports no speed: no answer had two tokens.")
     observed = {"llama_benchy": report.get("version"), "latency_ms": report.get("latency_ms")}
     caching = {"prefix_caching": run.case.parameters["prefix_caching"]}
     return [
@@ -210,7 +210,7 @@ def problem_in(output: str) -> str | None:
 
 def _refuse(output: str) -> None:
     if problem := problem_in(output):
-        raise RunFailure("failed", problem)
+        raise RunFailure(problem)
 
 
 @contextmanager
@@ -219,9 +219,9 @@ def _tokenizer(run: Run) -> Iterator[str]:
     given, model = run.case.parameters["tokenizer"], run.bring_model(run.case.model or "").model
     if given.startswith(("/", "~", ".")) and not Path(given).expanduser().exists():
         raise RunFailure(
-            "skipped",
             f"There is no tokenizer {given!r} on this machine; put the model's tokenizer.json "
             "there, or give its name on Hugging Face.",
+            "skipped",
         )
     if given:
         yield str(Path(given).expanduser()) if given.startswith("~") else given
@@ -234,9 +234,9 @@ def _tokenizer(run: Run) -> Iterator[str]:
         yield name
     else:
         raise RunFailure(
-            "skipped",
             f"The tokenizer of {run.case.model!r} is not known; give the parameter tokenizer its "
             "name on Hugging Face, or a folder with its tokenizer.json on this machine.",
+            "skipped",
         )
 
 

@@ -50,14 +50,14 @@ class MlxLm(Benchmark):
         result = mlx.parse(started.head.output)
         if len(result.trials) != case.samples:
             raise RunFailure(
-                "failed", f"{_PROGRAM} gave {len(result.trials)} trials, expected {case.samples}."
+                f"{_PROGRAM} gave {len(result.trials)} trials, expected {case.samples}."
             )
         for process in started.processes[1:]:
             if mlx.recognises(process.output):
                 raise RunFailure(
-                    "fallback",
                     f"{_PROGRAM} on node {process.node!r} printed results, which only rank 0 does: "
                     "it found no group and ran the whole model alone.",
+                    "fallback",
                 )
         return measured(result, started.head.stdout_times)
 

@@ -75,9 +75,9 @@ def arguments(run: Run, node: Connection, other: Connection, size: int) -> list[
     if device.startswith(_APPLE):
         if values["operation"] == "read":
             raise RunFailure(
-                "skipped",
                 f"{device!r} of node {node.node.name!r} has unreliable connections "
                 "only, which cannot read; use operation write or send.",
+                "skipped",
             )
         argv += ["-c", "UC", "-m", "1024"]
     return argv

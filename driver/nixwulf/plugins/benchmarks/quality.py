@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.files import read_json, write_json
+from nixwulf.core.files import read_json, shipped_text, write_json
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter
 from nixwulf.core.text import fingerprint
@@ -19,28 +19,18 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import endpoint, llama_cpp
 from nixwulf.plugins.runtime import memory
-from nixwulf.plugins.runtime.logprobs import Answer, answer_of, divergence, document_of, text_of
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.openai import (
+    Answer,
+    Completions,
+    answer_of,
+    divergence,
+    document_of,
+    text_of,
+)
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # Abraham Lincoln's address at Gettysburg, 1863.
-TEXT = """\
-Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived
-in Liberty, and dedicated to the proposition that all men are created equal. Now we are engaged in a
-great civil war, testing whether that nation, or any nation so conceived and so dedicated, can long
-endure. We are met on a great battle-field of that war. We have come to dedicate a portion of that
-field, as a final resting place for those who here gave their lives that that nation might live. It
-is altogether fitting and proper that we should do this. But, in a larger sense, we can not dedicate
--- we can not consecrate -- we can not hallow -- this ground. The brave men, living and dead, who
-struggled here, have consecrated it, far above our poor power to add or detract. The world will
-little note, nor long remember what we say here, but it can never forget what they did here. It is
-for us the living, rather, to be dedicated here to the unfinished work which they who fought here
-have thus far so nobly advanced. It is rather for us to be here dedicated to the great task
-remaining before us -- that from these honored dead we take increased devotion to that cause for
-which they gave the last full measure of devotion -- that we here highly resolve that these dead
-shall not have died in vain -- that this nation, under God, shall have a new birth of freedom -- and
-that government of the people, by the people, for the people, shall not perish from the earth.
-""".replace("\n", " ")
+TEXT = shipped_text("data/texts/gettysburg.txt").replace("\n", " ")
 _ASKED = "\nThe secret number of the cluster is"
 _DIGITS = 6
 _CACHE_TYPES = ("type_k", "type_v")
@@ -87,9 +77,9 @@ class Quality(Benchmark):
             text = _text(server, values["positions"])
             if [position.token for position in expected] != text[1:]:
                 raise RunFailure(
-                    "unsupported",
                     "The reference has another tokenizer than the case's model, so that there are "
                     "no probabilities to compare; name one of the same family as 'reference'.",
+                    "unsupported",
                 )
             found = _positions(server, text)
             recalled = [_recalls(server, run, number) for number in range(values["needles"])]
@@ -119,17 +109,17 @@ def _server(run: Run) -> Iterator[Completions]:
     with engines.find(run.case.engine or "").completer(run, needed) as server:
         if not isinstance(server, Completions) or not server.context:
             raise RunFailure(
-                "unsupported",
                 "The endpoint gives no log-probabilities of tokens that are forced, which quality "
                 "is made of; take benchmark: [serve], or a llama-server or vLLM behind the "
                 "address.",
+                "unsupported",
             )
         if server.context < needed:
             raise RunFailure(
-                "unsupported",
                 f"The model has room for {server.context:,} tokens, and these parameters need "
                 f"{needed:,}; lower n_prompt ({values['n_prompt']:,}) or positions "
                 f"({values['positions']:,}).",
+                "unsupported",
             )
         yield server
 
@@ -138,9 +128,9 @@ def _text(server: Completions, positions: int) -> list[int]:
     found = server.tokens(TEXT)[: positions + 1]
     if len(found) <= positions:
         raise RunFailure(
-            "unsupported",
             f"The text has {len(found):,} tokens of this model, and positions is {positions:,}; "
             f"give positions: [{len(found) - 1}].",
+            "unsupported",
         )
     return found
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,10 +19,9 @@ from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, require_speeds
 from nixwulf.plugins.runtime.replicas import replicas
-from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass
+from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass, watched
 from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.plugins.runtime.texts import KINDS, NUMBER_WORDS, ROWS, Counting
-from nixwulf.plugins.runtime.watched import watched
 from nixwulf.results.identity import REPLICAS
 
 WARM_UP_TOKENS = 16
@@ -169,7 +168,7 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
         passes.append(replace(one, drafted=drafted))
         keep(run, ({"pass": index, **document} for document in one.documents()))
     drafts = speculation.drafts(values, passes)
-    run.warnings += warnings(passes, n_prompt, n_gen, counting, depth, drafts=drafts)
+    run.warnings += warnings(passes, Asked(n_prompt, n_gen, counting, depth, drafts=drafts))
     known = {**values, "ignore_eos": bool(load.extra)}
     holds = conditions(known, passes, counting)
     state = "warm" if case.warm_up else "cold"
@@ -184,7 +183,7 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
 
 
 def of_replicas(
-    passes: Sequence[Pass], nodes: Sequence[str], state: str, conditions: Mapping[str, Any]
+    passes: Sequence[Pass], nodes: Sequence[str], state: str, conditions: Mapping[str, object]
 ) -> list[Metric]:
     """The tokens of each replica over the time of the whole pass, tok/s: their sum is throughput.
 
@@ -267,7 +266,7 @@ def keep(run: Run, documents: Iterable[Mapping[str, Any]]) -> None:
 
 
 def metrics(
-    passes: Sequence[Pass], state: str, conditions: Mapping[str, Any], *, drafts: bool = False
+    passes: Sequence[Pass], state: str, conditions: Mapping[str, object], *, drafts: bool = False
 ) -> list[Metric]:
     """The metrics of all passes.
 
@@ -285,9 +284,8 @@ def metrics(
     rates = [answer.decode for answer in answers if answer.decode is not None]
     if not rates:
         raise RunFailure(
-            "failed",
             "Every answer came in one piece: the endpoint does not stream, so there is no time "
-            "between tokens.",
+            "between tokens."
         )
 
     def metric(name: str, unit: str, samples: Sequence[float], *, spread: bool = False) -> Metric:
@@ -333,93 +331,111 @@ def came_in_bulk(answer: Answer, *, drafts: bool) -> bool:
     return answer.held or (not drafts and (together or few))
 
 
-def warnings(
-    passes: Sequence[Pass],
-    n_prompt: int,
-    n_gen: int,
-    counting: Counting | None,
-    depth: int = 0,
-    *,
-    drafts: bool = False,
-) -> list[str]:
-    """What a reader of the numbers has to know: counts that disagree, caches, a busy client.
+@dataclass(frozen=True)
+class Asked:
+    """What was asked of a server: tokens of prompts, of answers, and before prompts.
 
-    n_prompt, n_gen and depth are tokens as asked for; counting is how the server counts prompts,
-    None where it does not; drafts: whether the tokens of a step come together.
+    counting: how the server counts prompts, None where it does not. drafts: whether the tokens of a
+    step come together.
     """
+
+    n_prompt: int
+    n_gen: int
+    counting: Counting | None
+    depth: int = 0
+    drafts: bool = False
+
+
+def _other_chunks(asked: Asked, one: Answer) -> str:
+    if asked.drafts or len(one.came) == one.tokens:
+        return ""
+    return (
+        "had another number of chunks with text than of tokens by the server's usage, the first "
+        f"{len(one.came)} and {one.tokens}: itl is between chunks, decode is of tokens by usage"
+    )
+
+
+def _in_bulk(asked: Asked, one: Answer) -> str:
+    if not came_in_bulk(one, drafts=asked.drafts):
+        return ""
+    return (
+        f"came in bulk, the first in {len(one.came)} chunks, several read at once, held back until "
+        "all was there, or too few: decode and itl would not be times of the server, and are left "
+        "out; ask it without what collects its answers, or for more tokens"
+    )
+
+
+def _uncounted(asked: Asked, one: Answer) -> str:
+    if one.counted:
+        return ""
+    return (
+        f"streamed no usage, the first {len(one.came)} chunks with text: each is taken for a "
+        "token, which it need not be"
+    )
+
+
+def _other_prompt(asked: Asked, one: Answer) -> str:
+    wanted = asked.depth + asked.n_prompt
+    if not one.counted or one.prompt_tokens == wanted:
+        return ""
+    return (
+        f"had a prompt of another length than {'depth and ' if asked.depth else ''}n_prompt by the "
+        f"server's usage, the first {one.prompt_tokens} tokens instead of {wanted}"
+    )
+
+
+def _other_length(asked: Asked, one: Answer) -> str:
+    if one.tokens == asked.n_gen:
+        return ""
+    return (
+        f"had another length than n_gen, the first {one.tokens} "
+        f"{'tokens' if one.counted else 'chunks with text'} instead of {asked.n_gen} "
+        f"(finish_reason {one.finish!r})"
+    )
+
+
+def _from_cache(asked: Asked, one: Answer) -> str:
+    own = asked.counting.own if asked.counting else 0
+    if (one.cached_tokens or 0) - asked.depth <= own + _CACHED_SHARE * asked.n_prompt:
+        return ""
+    return (
+        "had a prompt that the server took from its cache in part, the first "
+        f"{one.cached_tokens} tokens: ttft is not of the whole prompt"
+    )
+
+
+def _without_depth(asked: Asked, one: Answer) -> str:
+    if not (asked.depth and asked.counting) or _has_depth(one, asked.depth, asked.counting):
+        return ""
+    return (
+        f"were not shown to have the {asked.depth} tokens before the prompt from the cache, the "
+        f"first {one.cached_tokens or 0} of them: ttft is of computing the rest too"
+    )
+
+
+_OF_CHUNKS = (_other_chunks, _in_bulk, _uncounted)
+_OF_LENGTHS = (_other_prompt, _other_length, _from_cache, _without_depth)
+
+
+def warnings(passes: Sequence[Pass], asked: Asked) -> list[str]:
+    """What a reader of the numbers has to know: counts that disagree, caches, a busy client."""
     answers = [answer for one in passes for answer in one.answers]
-    total, asked = len(answers), depth + n_prompt
-    found = []
 
-    def report(wrong: list[Answer], words: Callable[[Answer], str]) -> None:
-        if wrong:
-            found.append(f"Of {total} answers {len(wrong)} {words(wrong[0])}.")
+    def doubts(kinds: Iterable[Callable[[Asked, Answer], str]]) -> Iterator[str]:
+        for doubt in kinds:
+            if words := [said for one in answers if (said := doubt(asked, one))]:
+                yield f"Of {len(answers)} answers {len(words)} {words[0]}."
 
-    report(
-        [answer for answer in answers if not drafts and len(answer.came) != answer.tokens],
-        lambda first: (
-            "had another number of chunks with text than of tokens by the server's usage, the "
-            f"first {len(first.came)} and {first.tokens}: itl is between chunks, decode is of "
-            "tokens by usage"
-        ),
-    )
-    report(
-        [answer for answer in answers if came_in_bulk(answer, drafts=drafts)],
-        lambda first: (
-            f"came in bulk, the first in {len(first.came)} chunks, several read at once, held back "
-            "until all was there, or too few: decode and itl would not be times of the server, and "
-            "are left out; ask it without what collects its answers, or for more tokens"
-        ),
-    )
-    report(
-        [answer for answer in answers if not answer.counted],
-        lambda first: (
-            f"streamed no usage, the first {len(first.came)} chunks with text: each is taken for a "
-            "token, which it need not be"
-        ),
-    )
-    if counting is None:
+    found = [*doubts(_OF_CHUNKS)]
+    if asked.counting is None:
         found.append(
-            f"The server does not count prompts: they had {max(NUMBER_WORDS, n_prompt)} words of "
-            "three letters, and how many tokens is not known."
+            f"The server does not count prompts: they had {max(NUMBER_WORDS, asked.n_prompt)} "
+            "words of three letters, and how many tokens is not known."
         )
-    report(
-        [answer for answer in answers if answer.counted and answer.prompt_tokens != asked],
-        lambda first: (
-            f"had a prompt of another length than {'depth and ' if depth else ''}n_prompt by the "
-            f"server's usage, the first {first.prompt_tokens} tokens instead of {asked}"
-        ),
-    )
-    report(
-        [answer for answer in answers if answer.tokens != n_gen],
-        lambda first: (
-            f"had another length than n_gen, the first {first.tokens} "
-            f"{'tokens' if first.counted else 'chunks with text'} instead of {n_gen} "
-            f"(finish_reason {first.finish!r})"
-        ),
-    )
-    own = counting.own if counting else 0
-    report(
-        [
-            answer
-            for answer in answers
-            if (answer.cached_tokens or 0) - depth > own + _CACHED_SHARE * n_prompt
-        ],
-        lambda first: (
-            "had a prompt that the server took from its cache in part, the first "
-            f"{first.cached_tokens} tokens: ttft is not of the whole prompt"
-        ),
-    )
-    report(
-        [a for a in answers if depth and counting and not _has_depth(a, depth, counting)],
-        lambda first: (
-            f"were not shown to have the {depth} tokens before the prompt from the cache, the "
-            f"first {first.cached_tokens or 0} of them: ttft is of computing the rest too"
-        ),
-    )
+    found += doubts(_OF_LENGTHS)
     gaps = [gap for answer in answers for gap in answer.gaps_ms]
     together = sum(gap < TOGETHER_MS for gap in gaps)
-    if not drafts and together > _TOGETHER_SHARE * len(gaps):
+    if not asked.drafts and together > _TOGETHER_SHARE * len(gaps):
         found.append(
             f"Of {len(gaps)} chunks {together} were read at once with the one before: the server, "
             "the network or this machine delivers several together, so itl is not between tokens."

@@ -27,10 +27,9 @@ from nixwulf.plugins.benchmarks.serve import (
 )
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai_stream import Answer, Content, require_speeds
-from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass
+from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass, watched
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.plugins.runtime.texts import KINDS, ROWS, Counting
-from nixwulf.plugins.runtime.watched import watched
 
 _HIT, _MISS = "hit", "miss"
 _SHARE = "cached_share"
@@ -245,7 +244,7 @@ def metrics(
     passes: Sequence[Conversations],
     script: Script,
     state: str,
-    conditions: Mapping[str, Any],
+    conditions: Mapping[str, object],
     *,
     drafts: bool = False,
 ) -> list[Metric]:
@@ -277,7 +276,7 @@ def metrics(
 
 
 def _of_turn(
-    answers: Sequence[Answer], state: str, holds: Mapping[str, Any], *, drafts: bool
+    answers: Sequence[Answer], state: str, holds: Mapping[str, object], *, drafts: bool
 ) -> list[Metric]:
     """One sample for each session; its share of the cache where prompts were counted."""
 
@@ -312,40 +311,7 @@ def warnings(
     """What a reader has to know: lost caches, odd counts, a busy client; given is as of serve."""
     sessions = [answers for one in passes for answers in one.answers]
     answers = list(chain.from_iterable(sessions))
-    found = []
-    if counting is None:
-        found.append(
-            "The server does not count prompts: they have words of three letters, or of a text, "
-            "and how many tokens is not known."
-        )
-    elif all(answer.cached_tokens is None for answer in answers):
-        found.append(
-            "The server does not tell what it had in its cache: ttft of a later turn is of the new "
-            "tokens or of all of them."
-        )
-    elif script.cache == _HIT:
-        pairs = [pair for one in sessions for pair in pairwise(one)]
-        lost = [pair for pair in pairs if _dropped(*pair, counting)]
-        if lost:
-            before, first = lost[0]
-            found.append(
-                f"Of {len(pairs)} turns after the first {len(lost)} had less in the cache than the "
-                f"prompt of the turn before, the first {first.cached_tokens or 0} tokens of "
-                f"{before.prompt_tokens}: the server gave the slot away, or cannot go back in it."
-            )
-    planned = [script.prompt(turn) for turn in range(1, script.turns + 1)]
-    prompts = [
-        (one.prompt_tokens or 0, plan)
-        for own in sessions
-        for one, plan in zip(own, planned, strict=True)
-    ]
-    if counting and (odd := [pair for pair in prompts if _is_other(*pair)]):
-        has, plan = odd[0]
-        found.append(
-            f"Of {len(prompts)} prompts {len(odd)} had another length than planned by the server's "
-            f"usage, the first {has} tokens instead of {plan}: a chat's template, or answers that "
-            "are other tokens when they are read again, as of random weights."
-        )
+    found = [*_of_cache(sessions, script, counting), *_of_prompts(sessions, script, counting)]
     short = [answer for answer in answers if not is_whole(answer, script.n_gen)]
     if short:
         found.append(
@@ -361,8 +327,50 @@ def warnings(
     return [*found, *busy_client(busy)]
 
 
-def _is_other(tokens: int, planned: int) -> bool:
-    return abs(tokens - planned) > _OTHER_SHARE * planned
+def _of_cache(
+    sessions: Sequence[Sequence[Answer]], script: Script, counting: Counting | None
+) -> Iterator[str]:
+    """A sentence where the server lost what it had in its cache, or does not tell."""
+    if counting is None:
+        yield (
+            "The server does not count prompts: they have words of three letters, or of a text, "
+            "and how many tokens is not known."
+        )
+    elif all(answer.cached_tokens is None for answer in chain.from_iterable(sessions)):
+        yield (
+            "The server does not tell what it had in its cache: ttft of a later turn is of the new "
+            "tokens or of all of them."
+        )
+    elif script.cache == _HIT:
+        pairs = [pair for one in sessions for pair in pairwise(one)]
+        lost = [pair for pair in pairs if _dropped(*pair, counting)]
+        if lost:
+            before, first = lost[0]
+            yield (
+                f"Of {len(pairs)} turns after the first {len(lost)} had less in the cache than the "
+                f"prompt of the turn before, the first {first.cached_tokens or 0} tokens of "
+                f"{before.prompt_tokens}: the server gave the slot away, or cannot go back in it."
+            )
+
+
+def _of_prompts(
+    sessions: Sequence[Sequence[Answer]], script: Script, counting: Counting | None
+) -> Iterator[str]:
+    """A sentence where prompts have other lengths than planned, by a server that counts them."""
+    planned = [script.prompt(turn) for turn in range(1, script.turns + 1)]
+    prompts = [
+        (one.prompt_tokens or 0, plan)
+        for own in sessions
+        for one, plan in zip(own, planned, strict=True)
+    ]
+    odd = [pair for pair in prompts if abs(pair[0] - pair[1]) > _OTHER_SHARE * pair[1]]
+    if counting and odd:
+        has, plan = odd[0]
+        yield (
+            f"Of {len(prompts)} prompts {len(odd)} had another length than planned by the server's "
+            f"usage, the first {has} tokens instead of {plan}: a chat's template, or answers that "
+            "are other tokens when they are read again, as of random weights."
+        )
 
 
 def _dropped(before: Answer, answer: Answer, counting: Counting) -> bool:

@@ -95,7 +95,7 @@ def metrics(
     if not {"ttft", "itl"} <= {name for name, one in found.items() if one.distribution} or (
         "decode" not in found
     ):
-        raise RunFailure("failed", "vllm bench serve saved no times of single requests.")
+        raise RunFailure("vllm bench serve saved no times of single requests.")
     if None not in windows:
         known = tuple(filter(None, windows))
         found["throughput"] = replace(found["throughput"], windows=known)
@@ -152,9 +152,8 @@ def _pass(
     tokens = requests * run.case.parameters["n_gen"]
     if found.completed != requests or found.failed or found.output_tokens != tokens:
         raise RunFailure(
-            "failed",
             f"vllm bench serve completed {found.completed} of {requests} requests with "
-            f"{found.output_tokens} of {tokens} tokens.",
+            f"{found.output_tokens} of {tokens} tokens."
         )
     output = process.output
     return found, window(output, process.stdout_times, found.duration_s)

@@ -37,9 +37,9 @@ from nixwulf.plugins.runtime.cables import OverCables, cables_problem
 if TYPE_CHECKING:
     from nixwulf.core.registry import Parameter
     from nixwulf.llm.random_model import RandomModel
+    from nixwulf.plugins.engines.local import Wheels
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
-    from nixwulf.plugins.runtime.logprobs import Completer
-    from nixwulf.plugins.runtime.openai import Endpoint
+    from nixwulf.plugins.runtime.openai import Completer, Endpoint
     from nixwulf.plugins.runtime.run import Run
 
 DEFAULT = "llama.cpp"
@@ -92,7 +92,11 @@ class Engine(ABC):
     programs: tuple[str, ...]
     """Programs looked for on PATH of every node; their places are facts."""
     version_options: tuple[str, ...] = ()
-    """With them its first program prints its version; empty: see `version_command`."""
+    """With them its first program prints its version; empty: see `packages`."""
+    packages: tuple[str, ...] = ()
+    """Python packages whose versions make a build of it, told without importing any."""
+    wheels: Wheels | None = None
+    """Where its programs come from on a machine without them; None: see `recipe`."""
     ports: tuple[int, ...] = ()
     """TCP ports of the nodes on which it listens."""
     api_port: int = 0
@@ -144,7 +148,7 @@ class Engine(ABC):
 
     def recipe(self) -> Recipe | None:
         """How its programs are made on this machine; None: they are only looked for on PATH."""
-        return None
+        return self.wheels.recipe() if self.wheels else None
 
     def node_build(self) -> NodeBuild | None:
         """How its programs are built on a node; None: they have to be there."""
@@ -210,7 +214,11 @@ class Engine(ABC):
 
         A version is one line with a number in it, or the lines that have the word 'version'.
         """
+        from nixwulf.plugins.engines import devices
+
         place = programs.get(self.programs[0])
+        if place and self.packages:
+            return devices.in_python(place, devices.PRINT_VERSIONS, *self.packages)
         return [place, *self.version_options] if place and self.version_options else []
 
     def build_problem(self, printed: str, *, several: bool) -> str | None:
@@ -239,7 +247,7 @@ class Engine(ABC):
 
         context: tokens that it should have room for.
         """
-        from nixwulf.plugins.runtime.logprobs import TokensOnly
+        from nixwulf.plugins.runtime.openai import TokensOnly
 
         yield TokensOnly(lambda count: self.greedy_tokens(run, count))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from nixwulf.core.files import shipped_text
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine
@@ -20,20 +21,9 @@ _ANSWER = re.compile(rf"^{MARK} (\w+)$", re.MULTILINE)
 # vLLM's import alone takes 15 s of a fast machine.
 _ASK_S = 300
 
-
-# $1 is a program, $2 what its Python runs with the rest. Of a first line that names no
-# Python (pip writes one that starts sh when the path is long) it is the one beside the program.
-_SCRIPT = """
-read -r line <"$1" || exit 0
-case $line in
-  '#!'*python*) python=${line#??} ;;
-  *) python=$(dirname "$(readlink -f "$1")")/python3 ;;
-esac
-shift
-exec $python -c "$@" 2>/dev/null
-"""
+_SCRIPT = shipped_text("plugins/engines/in_python.sh")
 # A version says little of what a checkout or git installed: releases of exo share one.
-_TELL = """
+PRINT_VERSIONS = """
 import json, subprocess, sys
 from importlib.metadata import PackageNotFoundError, distribution
 for name in sys.argv[1:]:
@@ -49,14 +39,6 @@ for name in sys.argv[1:]:
         commit = subprocess.run(asked, capture_output=True, text=True).stdout
     print(name, "version", found.version, *([commit[:9]] if commit else []))
 """
-
-
-def version_command(program: str | None, *packages: str) -> list[str]:
-    """What prints version and commit of each package that there is, without importing it.
-
-    Empty without the program.
-    """
-    return in_python(program, _TELL, *packages) if program else []
 
 
 def in_python(program: str, code: str, *arguments: str) -> list[str]:
@@ -95,9 +77,8 @@ def idle_gpu(engine: str, node: Connection, found: str, remedy: str) -> RunFailu
     remedy: a command or a change that helps, as a clause.
     """
     return RunFailure(
-        "failed",
         f"{engine} on node {node.node.name!r} {found}, and the platform {node.node.platform!r} "
-        f"has a GPU; {remedy}.",
+        f"has a GPU; {remedy}."
     )
 
 

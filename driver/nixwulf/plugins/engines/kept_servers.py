@@ -2,15 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
 
 from nixwulf.inventory.platforms import load_platform
+from nixwulf.llm import safetensors
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.runtime import speculation
+from nixwulf.plugins.engines import Engine, devices
+from nixwulf.plugins.runtime import nccl, speculation
 from nixwulf.plugins.runtime.openai import Declined, Endpoint
 from nixwulf.plugins.runtime.run import Run
+
+
+class RankedServer(Engine):
+    """An engine with a rank and one GPU on every node, whose server goes on for the rest of a run.
+
+    print_device: Python that prints what a rank computes on; remedy: as of `require_gpus`;
+    version_paths: of the server, of which the first that is there tells the version.
+    """
+
+    print_device: str
+    remedy: str
+    version_paths: tuple[str, ...]
+    text_parameters = ("dtype",)
+    model_on_every_node = True
+    hub_models = True
+    gpus = ("amd", "nvidia")
+    drafts = speculation.KINDS
+    over_cables = nccl.OVER_CABLES
+    measuring_variables: tuple[str, ...] = nccl.LOGGING
+    random_model = staticmethod(safetensors.ensure)
+
+    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+        """Also more of the GPU than there is."""
+        if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
+            return "gpu_memory_percent is above 100"
+        return super().unsupported(point)
+
+    def start(self, run: Run) -> None:
+        """Ask for the devices; the ranks start when the server is first asked."""
+        self.look(run)
+
+    def look(self, run: Run) -> dict[str, str]:
+        """What each node computes on, by name; raises RunFailure where a GPU would be idle."""
+        run.engine_facts["origin"] = run.program(self.name)
+        found = devices.ask(run, self.name, self.print_device)
+        devices.require_gpus(run, self, found, self.remedy)
+        return found
+
+    def log(self, run: Run, node: Connection) -> str:
+        """What a node's ranks printed."""
+        return printed(run, self.name, node)
+
+    def transport_problem(self, run: Run) -> str | None:
+        """What contradicts the case's transport in NCCL's logs of the nodes."""
+        if run.fabric is None:
+            return None
+        logs = {node.node.name: self.log(run, node) for node in run.nodes}
+        return nccl.transport_problem(run.case.transport, logs)
+
+    def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
+        """The server, which goes on for the rest of the run."""
+        launch = partial(self.launch, run)
+        return endpoint(run, self.name, self.api_port, launch, *self.version_paths)
+
+    @abstractmethod
+    def launch(self, run: Run, name: str) -> OwnedProcess:
+        """Start the ranks of the other nodes, then that of the head, which serves."""
 
 
 @contextmanager

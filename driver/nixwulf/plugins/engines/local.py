@@ -1,4 +1,7 @@
-"""Programs of an engine on this machine, those the lab's nodes run: found, or made in the cache."""
+"""Programs of an engine on this machine, those the lab's nodes run: found, or made in the cache.
+
+Made is a build, or an environment of Python packages.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.files import cache_dir
 
 Progress = Callable[[str, float], None]
 """Called with the step that goes on and the share of it that is done, 0 to 1."""
@@ -219,3 +224,85 @@ def _only_one(lock: Path, progress: Progress, waiting: str) -> Iterator[None]:
             progress(waiting, 0.0)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """Wheels that have an engine's programs, held to versions by the hashes in lock files.
+
+    name: of the engine, as in 'Install MLX'. version: of what is installed, in records and in the
+    folder's name. locks: what pip installs, file by file, in the engine's folder; 'make lock'
+    writes them. on_path: tells the version of a program on PATH. size: what it takes of the disk,
+    and how long. index: where a file's wheels are that the user's own has not. unlisted: names and
+    versions that programs look up, of packages that have another name.
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    version: str
+    locks: tuple[Path, ...]
+    on_path: Callable[[Path], str]
+    size: str
+    index: str = ""
+    unlisted: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where the environment of this Python is kept, whether there is one or not."""
+        python = f"py{sys.version_info.major}{sys.version_info.minor}"
+        return cache_dir() / self.name.lower() / f"{self.version}-{python}"
+
+    def recipe(self) -> Recipe:
+        """How the programs are found, or installed once."""
+        return Recipe(
+            "install",
+            self.name,
+            {name: (name,) for name in self.programs},
+            self.folder,
+            self._version,
+            self._install,
+            f"it takes {self.size.partition(',')[0]}",
+            f"{self.programs[0]} on PATH needs no installation.",
+        )
+
+    def steps(self, folder: Path) -> list[list[str]]:
+        """Commands that make an environment, by the user's own index and pip configuration."""
+        environment = folder / "environment"
+        pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--no-compile"]
+        return [
+            [sys.executable, "-m", "venv", str(environment)],
+            *([*pip, "--disable-pip-version-check", *locked(lock)] for lock in self.locks),
+        ]
+
+    def _install(self, making: Making) -> None:
+        """Links to the programs come last, so that they are there only in a whole environment.
+
+        They have a folder of their own: the environment's holds a python that is not the nodes'.
+        """
+        folder, step = making.recipe.folder, f"Install {self.name} {self.version} ({self.size})"
+        shutil.rmtree(folder, ignore_errors=True)
+        for argv in self.steps(folder):
+            try:
+                making.run(step, argv)
+            except NixwulfError:
+                if not self.index or "pip" not in argv:
+                    raise
+                making.run(f"{step} from {self.index}", [*argv, "--index-url", self.index])
+        for packages in (folder / "environment").glob("lib/python*/site-packages"):
+            for name, version in self.unlisted:
+                named = packages / f"{name}-{version}.dist-info"
+                named.mkdir()
+                text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+                (named / "METADATA").write_text(text, encoding="utf-8")
+        (folder / "bin").mkdir()
+        for name in self.programs:
+            (folder / "bin" / name).symlink_to(folder / "environment" / "bin" / name)
+
+    def _version(self, programs: Mapping[str, Path]) -> str:
+        place = programs[self.programs[0]]
+        return self.version if place.is_relative_to(self.folder) else self.on_path(place)
+
+
+def printed_version(program: Path) -> str:
+    """What a program prints with --version, in a second or two."""
+    return printed(program, "--version", errors=False).strip() or "unknown"

@@ -10,14 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
 from nixwulf.core.secrets import cut
-from nixwulf.inventory.fabric_ports import UDP
-from nixwulf.llm import random_gguf
-from nixwulf.llm.random_model import RandomModel
+from nixwulf.inventory.fabrics import UDP
+from nixwulf.llm import gguf
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import Engine
@@ -68,6 +66,7 @@ class MeshLlm(Engine):
     }
     reserved_variables: ClassVar = {"LLAMA_ARG_*": "its parameters"}
     text_parameters = ("llama_flavor",)
+    random_model = staticmethod(gguf.ensure)
     programs = ("mesh-llm",)
     version_options = ("--version",)
     lacking = (
@@ -82,10 +81,6 @@ class MeshLlm(Engine):
     model_on_every_node = True
     model_suffixes = (".gguf",)
     performance = LlamaCpp.performance
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A GGUF."""
-        return random_gguf.ensure(model)
 
     def start(self, run: Run) -> None:
         """Nothing yet: nodes that join would make one who serves alone split its model."""
@@ -170,7 +165,7 @@ def tokens(answer: Any) -> tuple[list[str], bool]:
     except (KeyError, IndexError, TypeError, AttributeError):
         found, parts = [], None
     if not found:
-        raise RunFailure("failed", f"mesh-llm answered no text: {cut(str(answer), 200)}.")
+        raise RunFailure(f"mesh-llm answered no text: {cut(str(answer), 200)}.")
     return found, bool(parts)
 
 
@@ -195,9 +190,9 @@ def invitation(run: Run, head: OwnedProcess) -> str:
     token = event.get("token") or status(run, head).get("token")
     if not token:
         raise RunFailure(
-            "unsupported",
             f"mesh-llm on node {head.node!r} withholds its token in the event 'invite_token' and "
             f"in GET {_STATUS}, so that no other node can join; take another release.",
+            "unsupported",
         )
     return str(token)
 
@@ -229,7 +224,7 @@ def wait_for(run: Run, process: OwnedProcess, name: str) -> dict[str, Any]:
                 return event
             if event["event"] in _FATAL:
                 words = cut(str(event.get("message")), 300)
-                raise RunFailure("failed", f"mesh-llm on node {process.node!r} says: {words}")
+                raise RunFailure(f"mesh-llm on node {process.node!r} says: {words}")
         if ended:
             raise failure_of(process, f"mesh-llm on node {process.node!r}")
         clocks.check()

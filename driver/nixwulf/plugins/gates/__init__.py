@@ -251,7 +251,8 @@ def examine(
         (gate.name, node.name): command
         for gate in chosen
         for node in context.nodes
-        if _answerable(gate, context, node) and (command := gate.command(context, node))
+        if gate.concerns(context, node) and gate.reads_of(context.facts[node.name])
+        if (command := gate.command(context, node))
     }
     results = {
         (gate.name, node.name): result_of(gate, context, node, waived)
@@ -264,24 +265,18 @@ def examine(
         before = time.time()
         answers = _ask(context, connections, commands)
         context = replace(context, answers=answers, asked=(before, time.time()))
-    for gate in chosen:
-        for node in context.nodes:
-            if (gate.name, node.name) in commands:
-                results[gate.name, node.name] = (
-                    result_of(gate, context, node, waived)
-                    if refusal is None
-                    else GateResult(
-                        gate.name,
-                        node.name,
-                        "unknown",
-                        (f"Not asked, because gate {refusal.gate!r} refuses {refusal.node!r}.",),
-                    )
-                )
-    return [results[gate.name, node.name] for gate in chosen for node in context.nodes]
 
+    def asked(gate: Gate, node: Node) -> GateResult:
+        if refusal is None:
+            return result_of(gate, context, node, waived)
+        why = f"Not asked, because gate {refusal.gate!r} refuses {refusal.node!r}."
+        return GateResult(gate.name, node.name, "unknown", (why,))
 
-def _answerable(gate: Gate, context: GateContext, node: Node) -> bool:
-    return gate.concerns(context, node) and gate.reads_of(context.facts[node.name])
+    return [
+        results.get((gate.name, node.name)) or asked(gate, node)
+        for gate in chosen
+        for node in context.nodes
+    ]
 
 
 def _ask(

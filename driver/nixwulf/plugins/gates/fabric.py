@@ -12,8 +12,8 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterator, Sequence
-from importlib import resources
 
+from nixwulf.core.files import shipped_text
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabrics import KINDS, TRAINED_KINDS, Attachment
 from nixwulf.nodes.facts import Facts
@@ -63,7 +63,7 @@ def _judge_fabric(context: GateContext, node: Node) -> Iterator[Verdict]:
 
 # IPv4's and ICMP's headers, bytes.
 _HEADERS = 28
-_PROBE = (resources.files("nixwulf") / "plugins" / "gates" / "path_mtu.sh").read_text("utf-8")
+_PROBE = shipped_text("plugins/gates/path_mtu.sh")
 
 
 def _command_path_mtu(context: GateContext, node: Node) -> Sequence[str]:

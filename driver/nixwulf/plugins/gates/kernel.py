@@ -98,7 +98,7 @@ def _firmware(entry: Mapping[str, Any], facts: Facts) -> bool | None:
     )
 
 
-def _mes(entry: Mapping[str, Any], facts: Facts) -> bool | None:
+def _mes(entry: Mapping[str, object], facts: Facts) -> bool | None:
     if "mes" not in entry:
         return True
     seen = {gpu.mes for gpu in facts.hardware.gpus if gpu.mes}
@@ -131,7 +131,7 @@ _CONDITIONS: Mapping[str, Callable[[Mapping[str, Any], Facts], bool | None]] = {
 }
 
 
-def _what(entry: Mapping[str, Any], context: GateContext, node: Node) -> str:
+def _what(entry: Mapping[str, object], context: GateContext, node: Node) -> str:
     facts, parts = context.facts[node.name], []
     if "llama_cpp_from" in entry:
         parts.append(f"{entry['engine']} build {_build(context, node)}")

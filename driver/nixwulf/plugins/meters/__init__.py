@@ -63,7 +63,7 @@ def require_known(cluster: Cluster) -> None:
             kind_of(node.meter, f"{cluster.source}: node {node.name!r}")
 
 
-def watts_of(meter: Meter, answer: Any) -> float:
+def watts_of(meter: Meter, answer: object) -> float:
     """The watts of an answer that was JSON; raises MeterError."""
     try:
         value = kind_of(meter).watts(answer, meter.channel)

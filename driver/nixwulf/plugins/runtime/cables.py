@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class OverCables:
 
 
 def cables_problem(
-    name: str, over: Mapping[str, OverCables], point: Mapping[str, Any]
+    name: str, over: Mapping[str, OverCables], point: Mapping[str, object]
 ) -> str | None:
     """Why a program cannot cross the cables of a point of a sweep, or None.
 

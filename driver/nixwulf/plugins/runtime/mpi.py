@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from nixwulf.core.secrets import cut
 from nixwulf.inventory.cluster import LAB_PLATFORM
-from nixwulf.inventory.fabric_ports import FREE
+from nixwulf.inventory.fabrics import FREE
 from nixwulf.nodes.process import OwnedProcess, cpu_times
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.runtime.run import PROGRESS_CPU_S, Run, RunFailure, Sign
@@ -108,18 +108,18 @@ def version(run: Run) -> int:
         if match is None:
             first = (answer.stdout or answer.stderr).strip().partition("\n")[0]
             raise RunFailure(
-                "skipped",
                 f"'mpirun' on node {node.node.name!r} is not Open MPI's ({first!r}); put Open MPI "
                 "first on PATH there.",
+                "skipped",
             )
         found[node.node.name] = match[1] + match[2]
     name, one = next(iter(found.items()))
     for other, another in found.items():
         if another != one:
             raise RunFailure(
-                "skipped",
                 f"Node {name!r} has Open MPI {one} and {other!r} has {another}; install the same "
                 "on all nodes.",
+                "skipped",
             )
     return int(one.partition(".")[0])
 
@@ -169,9 +169,8 @@ def daemon_of(command: str, head: str) -> list[str]:
     """
     if not _DAEMON.fullmatch(command):
         raise RunFailure(
-            "failed",
             f"mpirun on node {head!r} asks for {cut(command, 200)!r} on a worker, which is no "
-            "daemon of Open MPI; see what 'mpirun' is there.",
+            "daemon of Open MPI; see what 'mpirun' is there."
         )
     return ["sh", "-c", command]
 

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import PurePosixPath
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.inventory.cluster import joins_all
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.run import Run
 
-_DATA = resources.files("nixwulf") / "data" / "nccl.toml"
 OVER_CABLES = {"rdma": OverCables(pairs=False, control=True)}
 """Its sockets know no subnets: of each peer they take any address."""
 # What makes it log while it is measured.
@@ -62,7 +60,7 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
 
 @functools.cache
 def _parts() -> dict[str, dict[str, str]]:
-    return tomllib.loads(_DATA.read_text("utf-8"))
+    return read_toml(DATA / "nccl.toml")
 
 
 RESERVED = {name: "the axes fabric and transport" for part in _parts().values() for name in part}

@@ -126,7 +126,7 @@ class Answer:
         return {**known, "came": came_ms, "timings": dict(self.timings)}
 
 
-def other_model(asked: str, answer: Mapping[str, Any]) -> str | None:
+def other_model(asked: str, answer: Mapping[str, object]) -> str | None:
     """Why an answer, in JSON, is of another model than was asked for, or None.
 
     One that names no model may be of any, as may any where none was asked for.
@@ -257,14 +257,21 @@ def require_possible(
     cached = details.get("cached_tokens")
     counted = figures if cached is None else {**figures, "cached_tokens": cached}
     require_counts({key: counted[key] for key in limits if key in counted}, limits)
+    made = {"predicted": usage.get("completion_tokens", 0)}
+    made["prompt"] = prompts - (cached or figures.get("cache_n", 0)) if usage else 0
+    _require_times(figures, made, took_ms, fastest)
+
+
+def _require_times(
+    figures: Mapping[str, float], made: Mapping[str, float], took_ms: float, fastest: float
+) -> None:
+    """Raise StreamError for times and speeds that do not go together; made: tokens by kind."""
     times = dict.fromkeys(("prompt_ms", "predicted_ms"), took_ms)
     speeds = {"predicted_per_second": fastest, "prompt_per_second": _FASTEST_PROMPT}
     for key, largest in {**times, **speeds}.items():
         if not 0 <= figures.get(key, 0) <= largest:
             raise _not_counted(key, figures[key], f"at least 0 and at most {largest:g}")
     spent = {"prompt_ms + predicted_ms": sum(figures.get(key, 0) for key in times)}
-    made = {"predicted": usage.get("completion_tokens", 0)}
-    made["prompt"] = prompts - (cached or figures.get("cache_n", 0)) if usage else 0
     for kind, tokens in made.items():
         count, milliseconds = figures.get(f"{kind}_n", tokens), figures.get(f"{kind}_ms", 0)
         largest = speeds[f"{kind}_per_second"] / 1e3
@@ -296,7 +303,7 @@ def require_speeds(answers: Sequence[Answer], *, decode: bool, drafts: bool) -> 
                 raise _not_counted("tokens a second", round(speed), f"at most {fastest:g}")
 
 
-def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+def require_counts(counts: Mapping[str, object], limits: Mapping[str, float]) -> None:
     """Raise StreamError for a count that is no whole number, below 0 or above its limit."""
     for key, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool):
@@ -305,7 +312,7 @@ def require_counts(counts: Mapping[str, Any], limits: Mapping[str, float]) -> No
             raise _not_counted(key, value, f"at least 0 and at most {limits[key]:g}")
 
 
-def _not_counted(field: str, value: Any, limit: str) -> StreamError:
+def _not_counted(field: str, value: object, limit: str) -> StreamError:
     return StreamError(
         f"The server does not count: {field} is {cut(repr(value), _SHOWN)}, expected {limit}; "
         "correct the server, or measure it by a path that does not change its numbers."
@@ -457,7 +464,7 @@ def _message(text: str) -> str:
         return repr(cut(" ".join(text.split()), _QUOTED) or "nothing")
 
 
-def _words(event: Any) -> str:
+def _words(event: object) -> str:
     error = event.get("error", event) if isinstance(event, dict) else event
     words = error.get("message", error) if isinstance(error, dict) else error
     return repr(cut(str(words), _QUOTED))

@@ -67,7 +67,7 @@ _HEADER = re.compile(
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def environment_text(value: Any, source: str) -> str:
+def environment_text(value: object, source: str) -> str:
     """A mapping of variables as the text that a case has; a text as it is.
 
     Raises InputError: a name is none, a value is no text or number, or a secret is written down.
@@ -97,7 +97,7 @@ def environment_text(value: Any, source: str) -> str:
     return shlex.join(words)
 
 
-def _read(text: Any, source: str) -> dict[str, str | None]:
+def _read(text: object, source: str) -> dict[str, str | None]:
     """The variables of a text that a case has."""
     if not isinstance(text, str):
         raise InputError(f"{source}: {ENVIRONMENT} is {text!r}, expected {{NAME: VALUE}}.")
@@ -178,7 +178,7 @@ def _with_flags(words: list[str]) -> Iterator[tuple[str, str]]:
         yield flag, word
 
 
-def active(parameters: Mapping[str, Any]) -> list[str]:
+def active(parameters: Mapping[str, object]) -> list[str]:
     """What of a case's arguments and variables runs code, or takes what is the user's, and how."""
     found = []
     for flag, word in _with_flags(arguments(parameters)):
@@ -252,7 +252,7 @@ def as_texts(
     return {**block, **({"parameters": given} if given else {})}
 
 
-def _joined(value: Any, source: str) -> str:
+def _joined(value: object, source: str) -> str:
     """Arguments as the text that a case has: the same words are the same text."""
     if not isinstance(value, str):
         raise InputError(f"{source}: {ARGUMENTS} is {value!r}, expected text as in a shell.")
@@ -269,13 +269,13 @@ def given_variables(parameters: Mapping[str, Any]) -> dict[str, str | None]:
     return _read(parameters.get(ENVIRONMENT, ""), "")
 
 
-def secrets(parameters: Mapping[str, Any]) -> set[str]:
+def secrets(parameters: Mapping[str, object]) -> set[str]:
     """The values that a case takes from the driver's own environment, which no record may have."""
     taken = (name for name, value in given_variables(parameters).items() if value is None)
     return {os.environ[name] for name in taken if os.environ.get(name)}
 
 
-def environment(parameters: Mapping[str, Any]) -> dict[str, str]:
+def environment(parameters: Mapping[str, object]) -> dict[str, str]:
     """The variables of a case; raises NixwulfError where this environment lacks a secret."""
     found = {}
     use(secrets(parameters))

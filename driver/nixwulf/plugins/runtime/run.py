@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from itertools import combinations
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
-from nixwulf.core import interrupts
 from nixwulf.core.secrets import named_secrets, use
+from nixwulf.core.standstill import end_of_standstill
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabrics import Attachment
 from nixwulf.llm import PlacedModel
@@ -48,19 +48,23 @@ class Sign:
     words: str
 
 
+Outcome = Literal["failed", "fallback", "gibberish", "hang", "skipped", "timeout", "unsupported"]
+"""Of a run that did not end ok, as in a record."""
+
+
 class RunFailure(Exception):
     """A run that does not end ok: its outcome, and one sentence of why."""
 
-    def __init__(self, outcome: str, reason: str) -> None:
-        """Keep the outcome (as in a record) beside the reason."""
+    def __init__(self, reason: str, outcome: Outcome = "failed") -> None:
+        """Keep the outcome beside the reason."""
         super().__init__(reason)
         self.outcome = outcome
         self.reason = reason
 
 
-def failure_of(process: OwnedProcess, what: str, outcome: str = "failed") -> RunFailure:
+def failure_of(process: OwnedProcess, what: str, outcome: Outcome = "failed") -> RunFailure:
     """A failure by how a process ended and the last line that it printed."""
-    return RunFailure(outcome, f"{what} {process.ending()}: {process.last_line()}")
+    return RunFailure(f"{what} {process.ending()}: {process.last_line()}", outcome)
 
 
 @dataclass
@@ -134,7 +138,7 @@ class Run:
         where = (node or self.head).node.name
         place = self.facts[where].programs.get(name)
         if place is None:
-            raise RunFailure("failed", f"Node {where!r} lacks {name!r} on PATH; install it there.")
+            raise RunFailure(f"Node {where!r} lacks {name!r} on PATH; install it there.")
         return place
 
     @property
@@ -167,9 +171,9 @@ class Run:
         end = node.node.end_to(self.case.fabric or "", other.node.name)
         if end is None:
             raise RunFailure(
-                "unsupported",
                 f"No cable of {self.case.fabric!r} joins {node.node.name!r} and "
                 f"{other.node.name!r}; take nodes that are cabled each to each.",
+                "unsupported",
             )
         return end
 
@@ -208,9 +212,9 @@ class Run:
         """Raise RunFailure where one of a node's ends on the fabric has no RDMA device."""
         if not all(end.rdma_devices for end in self.ends(node)):
             raise RunFailure(
-                "skipped",
                 f"Node {node.node.name!r} has no rdma_device on the fabric {self.case.fabric!r}; "
                 "add it to the cluster file ('rdma link' lists them).",
+                "skipped",
             )
 
     def start(
@@ -377,7 +381,7 @@ class Clocks:
         self._half_s = run.limits.progress_s / 2
         self._seen: tuple[Sign, ...] | None = None
         self._event_at = time.monotonic()
-        self._look_at = self._answered_at = interrupts.end_of_standstill()
+        self._look_at = self._answered_at = end_of_standstill()
         self._begin(self._event_at)
 
     def on_event(self) -> None:
@@ -390,7 +394,7 @@ class Clocks:
         if now > run.deadline:
             self._end("timeout", f"The run took longer than {run.limits.wall_s:g} s")
         output_at = self._process.output_at if self._process else 0.0
-        came_at = max(output_at, self._event_at, interrupts.end_of_standstill())
+        came_at = max(output_at, self._event_at, end_of_standstill())
         if came_at > self._progress_at:
             self._begin(came_at)
         if now < self._look_at:
@@ -425,8 +429,8 @@ class Clocks:
         program = repr(self._process.program) if self._process else "The endpoint"
         return f"{program} was silent for {self._run.limits.progress_s:g} s"
 
-    def _end(self, outcome: str, reason: str) -> NoReturn:
+    def _end(self, outcome: Outcome, reason: str) -> NoReturn:
         deaths = self._run.deaths()
         if self._process:
             self._process.stop()
-        raise RunFailure(outcome, f"{reason}.{deaths}")
+        raise RunFailure(f"{reason}.{deaths}", outcome)

@@ -99,7 +99,7 @@ def of(parameters: Mapping[str, Any]) -> Drafter:
     return Drafter(kind, model=given if kind == MODEL else "", tokens=tokens)
 
 
-def as_text(value: Any, source: str) -> Any:
+def as_text(value: object, source: str) -> Any:
     """A draft {method, model, tokens, ...} as the text that a case has; a word as it is.
 
     Raises InputError: it has neither method nor model, or a number of tokens that is none.
@@ -155,7 +155,7 @@ def _by_hand(words: Sequence[str]) -> Drafter | None:
         return Drafter(METHOD, by_hand=True)  # key by key, or vLLM says what is wrong with it
 
 
-def flags(prefix: str, values: Mapping[str, Any]) -> list[str]:
+def flags(prefix: str, values: Mapping[str, object]) -> list[str]:
     """Keys as flags that all begin alike, so that none is another kind of flag; True is alone."""
     words = []
     for key, value in values.items():
@@ -164,7 +164,7 @@ def flags(prefix: str, values: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def kind(parameters: Mapping[str, Any]) -> str:
+def kind(parameters: Mapping[str, object]) -> str:
     """Which kind of draft a case has."""
     return of(parameters).kind
 
@@ -179,7 +179,7 @@ def draft_model(parameters: Mapping[str, Any]) -> str | None:
     return of(parameters).model or None
 
 
-def tokens(parameters: Mapping[str, Any]) -> int:
+def tokens(parameters: Mapping[str, object]) -> int:
     """Tokens that are drafted for a step; 0: the engine's own, as of a draft in its own words."""
     draft = of(parameters)
     return draft.tokens or (0 if draft.own or draft.by_hand else USUAL_TOKENS)
@@ -212,7 +212,7 @@ def without(run: Run) -> Run:
 
 
 async def counted(
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     servers: Sequence[LoadTarget],
     sending: Awaitable[T],
     as_pass: Callable[[T], Pass],
@@ -231,7 +231,7 @@ async def counted(
     return sent, found
 
 
-def drafts(parameters: Mapping[str, Any], passes: Iterable[Pass]) -> bool:
+def drafts(parameters: Mapping[str, object], passes: Iterable[Pass]) -> bool:
     """Whether a case has a draft, or its server drafted without being asked to."""
     return speculates(parameters) or any(one.drafted and one.drafted.drafted for one in passes)
 
@@ -324,9 +324,9 @@ def with_acceptance(found: Sequence[Metric], passes: Sequence[Pass], run: Run) -
         words = "nothing drafted"
         if kind(run.case.parameters) in (MTP, MODEL):
             raise RunFailure(
-                "fallback",
                 f"The draft {run.case.parameters.get(DRAFT)!r} drafted no token, so that decode "
                 "would be that without a draft.",
+                "fallback",
             )
         run.warnings.append(
             "No text of the answers repeats what was before, so that nothing was drafted and "

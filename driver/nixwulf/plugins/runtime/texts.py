@@ -19,9 +19,9 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import chain, cycle, islice
 
+from nixwulf.core.files import shipped_text
 from nixwulf.plugins.runtime.openai_stream import StreamError
 
 _WORDS = (
@@ -39,7 +39,6 @@ Count = Callable[[str], Awaitable[int]]
 """The tokens of a whole text, with what the server adds."""
 ROWS = "words"
 """The kind of text that is a row alone."""
-_FOLDER = resources.files("nixwulf") / "data" / "texts"
 _PASSAGE = re.compile(r"\n\n(?=\S)")
 _PIECE = re.compile(r"\S+\s*")
 # Of a natural text's tokens, for its row: it is not counted again to have a shorter one.
@@ -127,7 +126,7 @@ KINDS = {
 
 @cache
 def _passages(file: str) -> tuple[str, ...]:
-    return tuple(_PASSAGE.split((_FOLDER / file).read_text().strip()))
+    return tuple(_PASSAGE.split(shipped_text(f"data/texts/{file}").strip()))
 
 
 @dataclass

@@ -161,5 +161,5 @@ def _load(path: Path) -> Family:
     return Family(**_tuples(document), rows=rows)
 
 
-def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+def _tuples(table: Mapping[str, object]) -> dict[str, Any]:
     return {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}

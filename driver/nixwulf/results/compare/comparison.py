@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.metric import rank
 from nixwulf.results.compare.gate import Power, power_of, shown_below
-from nixwulf.results.compare.pairs import Alone, Ending, Pair, pair_up
-from nixwulf.results.compare.sides import Side, read_side
+from nixwulf.results.compare.pairs import Alone, Ending, Pair, Side, pair_up, read_side
 from nixwulf.results.identity import Identity, Key
 from nixwulf.results.record import Record
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True)

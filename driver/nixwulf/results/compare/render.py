@@ -1,9 +1,11 @@
-"""A comparison on a terminal, as Markdown and as JSON."""
+"""A comparison in words: on a terminal, as Markdown and as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
@@ -19,13 +21,21 @@ from nixwulf.core.document import (
     pipe_table,
     rich_table,
 )
-from nixwulf.core.text import clean
-from nixwulf.results.compare.comparison import Comparison
-from nixwulf.results.compare.gate import Power
-from nixwulf.results.compare.interval import ASSUMED, Interval
-from nixwulf.results.compare.pairs import Ending, Pair, SideValue
-from nixwulf.results.compare.text import Names, difference_document, differences, pairs, sentences
-from nixwulf.results.identity import Identity
+from nixwulf.core.metric import accepted, short_name
+from nixwulf.core.text import (
+    case_name,
+    clean,
+    format_significant,
+    link_name,
+    plural,
+    some,
+    unit_name,
+)
+from nixwulf.results.compare.comparison import Comparison, Difference
+from nixwulf.results.compare.gate import ENOUGH, Power
+from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
+from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
+from nixwulf.results.identity import Identity, Key, differing
 
 _COLUMNS: tuple[Column | str, ...] = (
     "case",
@@ -79,7 +89,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
         "over": list(comparison.over),
         "differences": [difference_document(one) for one in comparison.differences],
         "pairs": [_pair(pair) for pair in comparison.pairs],
-        "failures": [_ending(ending) for ending in comparison.endings],
+        "failures": [_ending_document(ending) for ending in comparison.endings],
         "not_compared": [{"why": one.why, "case": _flat(one.shared)} for one in comparison.alone],
     }
     if limit is not None:
@@ -88,7 +98,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "limit": limit,
             "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
-            **({"power": _power(power)} if (power := comparison.power(limit)) else {}),
+            **({"power": _power_document(power)} if (power := comparison.power(limit)) else {}),
         }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
@@ -129,11 +139,11 @@ def _session_effect(interval: Interval) -> dict[str, Any]:
     return {"basis": interval.basis, "stddev": math.sqrt(interval.sessions.of), **assumed}
 
 
-def _power(power: Power) -> dict[str, Any]:
+def _power_document(power: Power) -> dict[str, Any]:
     return {key: value for key, value in vars(power).items() if value is not None}
 
 
-def _ending(ending: Ending) -> dict[str, Any]:
+def _ending_document(ending: Ending) -> dict[str, Any]:
     return {"case": _flat(ending.shared), "a": dict(ending.a), "b": dict(ending.b)}
 
 
@@ -144,3 +154,240 @@ def _flat(identity: Identity) -> dict[str, Any]:
         if value not in (None, ""):
             (document.setdefault(key.group, {}) if key.group else document)[key.name] = value
     return document
+
+
+_NAMED = ("nodes", "parallelism", "fabric", "transport")
+_NOT_SHOWN = frozenset({"metric", "unit"})
+_MOST_VALUES = 3
+_MOST_ALONE = 8
+
+
+class Names:
+    """How the cases of a comparison are named: by the conditions that vary among them."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        pairs = [pair.shared for pair in comparison.pairs]
+        self._pairs = pairs or [ending.shared for ending in comparison.endings]
+        alone = [one.shared for one in comparison.alone]
+        endings = [ending.shared for ending in comparison.endings]
+        self._of_pairs = _telling(self._pairs, endings)
+        self._of_all = _telling([*self._pairs, *alone], endings)
+
+    @property
+    def common(self) -> str:
+        """The conditions that all pairs have, without parameters that are conditions too."""
+        shown = {
+            key: value
+            for key, value in self._pairs[0].items()
+            if all(one.get(key) == value for one in self._pairs)
+        }
+        names = {key.name for key in shown if key.group == "conditions"}
+        texts = [str(v) for key, v in shown.items() if not key.group and self._is_shown(key, v)]
+        texts += [
+            f"{key.name} {value}"
+            for key, value in shown.items()
+            if key.group == "conditions" or (key.group and key.name not in names)
+        ]
+        return ", ".join(texts)
+
+    def case(self, identity: Identity) -> str:
+        """What distinguishes it from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
+        return self._case(identity, self._of_pairs)
+
+    def alone(self, identity: Identity) -> str:
+        """What distinguishes it from all others, those that were not compared too."""
+        return self._case(identity, self._of_all)
+
+    def _case(self, identity: Identity, varying: set[Key]) -> str:
+        nodes = identity.get(Key("", "nodes"))
+        texts = [str(identity.get(Key("", name)) or "") for name in _NAMED[1:]]
+        base = case_name(nodes, texts[0], link_name(*texts[1:])) if nodes else ""
+        others = [
+            str(value)
+            for key, value in identity.items()
+            if not key.group and key in varying and self._is_shown(key, value)
+        ]
+        rest = dict.fromkeys(
+            f"{_asked(key, identity)}{key.name} {value}"
+            for key, value in identity.items()
+            if key.group and key in varying
+        )
+        return clean(", ".join(filter(None, [*others, base, *rest])))
+
+    @staticmethod
+    def _is_shown(key: Key, value: object) -> bool:
+        return value not in (None, "") and key.name not in {*_NAMED, *_NOT_SHOWN}
+
+
+def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
+    """Each pair in words: case, metric, A, B, B over A, the interval, and what B is."""
+    return [
+        (
+            names.case(pair.shared),
+            f"{short_name(pair.metric)} {unit_name(pair.unit)}",
+            _value(pair.a),
+            _value(pair.b),
+            "" if pair.ratio is None else f"{pair.ratio:.3f}",
+            _interval(pair),
+            pair.word,
+        )
+        for pair in comparison.pairs
+    ]
+
+
+def sentences(comparison: Comparison, names: Names, limit: float | None) -> list[str]:
+    """Sentences below the pairs: failures, what was left out, what is below the limit.
+
+    limit: share of A that B must reach; None: not asked.
+    """
+    sentences = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]
+    sentences += _alone(comparison.alone, names)
+    unjudged = comparison.unjudged
+    if unjudged:
+        sentences.append(
+            f"{plural(len(unjudged), 'pair')} without an interval: it takes 3 samples on each "
+            "side, above 0."
+        )
+    single = sum(pair.single for pair in comparison.pairs if pair.interval is not None)
+    if single:
+        sentences.append(
+            f"{plural(single, 'pair')} with one run on a side: the interval is of the noise inside "
+            "a run, and two runs of the same differ by more; give the sweep more 'repetitions'."
+        )
+    sentences += _sessions(comparison)
+    if limit is not None:
+        sentences += _verdict(comparison, names, limit)
+    return [clean(sentence) for sentence in sentences]
+
+
+def differences(comparison: Comparison) -> list[str]:
+    """'engine version b1 -> b2'; of many values, how many."""
+    return [clean(f"{d.what} {_values(d.a)} -> {_values(d.b)}") for d in comparison.differences]
+
+
+def _values(values: tuple[str, ...]) -> str:
+    if len(values) > _MOST_VALUES:
+        return f"{len(values)} values"
+    return ", ".join(values) or "none"
+
+
+def _value(value: SideValue) -> str:
+    text = format_significant(value.value) if value.value else "0"
+    return text + accepted(value.acceptance)
+
+
+def _interval(pair: Pair) -> str:
+    if pair.interval is None:
+        return ""
+    return f"{pair.interval.low:.3f} to {pair.interval.high:.3f}"
+
+
+def _ending(ending: Ending) -> str:
+    return ", ".join(
+        f"{side} ended {_outcomes(e)}" for side, e in (("A", ending.a), ("B", ending.b))
+    )
+
+
+def _outcomes(outcomes: Any) -> str:
+    if len(outcomes) == 1:
+        return str(next(iter(outcomes)))
+    return ", ".join(f"{name} ({count})" for name, count in sorted(outcomes.items()))
+
+
+def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
+    sentences = []
+    for why in dict.fromkeys(one.why for one in alone):
+        cases: dict[str, dict[str, None]] = defaultdict(dict)
+        found = [one for one in alone if one.why == why]
+        for one in found:
+            cases[names.alone(one.shared)][str(one.shared[Key("", "metric")])] = None
+        texts = [f"{case} ({', '.join(metrics)})" for case, metrics in cases.items()]
+        listed = some(texts, _MOST_ALONE, "; ")
+        sentences.append(f"Not compared, {why}: {plural(len(found), 'metric')} of {listed}.")
+    return sentences
+
+
+def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
+    below = comparison.below(limit)
+    judged = sum(pair.judged is not None for pair in comparison.pairs)
+    power = comparison.power(limit)
+    found = [_power(power)] if power else []
+    if not below:
+        of = plural(judged, "judged pair")
+        return [f"None of {of} is shown to be below {limit:g} of A.", *found] if judged else []
+    cases = dict.fromkeys(
+        f"{names.case(one.shared)} ({one.metric.replace('_', ' ')})"
+        if isinstance(one, Pair)
+        else f"{names.case(one.shared)} (failed)"
+        for one in below
+    )
+    return [f"Below {limit:g} of A: {'; '.join(cases)}.", *found]
+
+
+def _power(power: Power) -> str:
+    """'With 3 runs a side a true -10 % is caught in 26 % of sweeps; 6 runs catch 80 %.'"""
+    text = (
+        f"With {power.n_runs} runs a side a true {100 * (power.target - 1):+.0f} % is caught in "
+        f"{100 * power.caught:.0f} % of sweeps"
+    )
+    enough = f"{100 * ENOUGH:.0f} %"
+    if power.caught >= ENOUGH:
+        return f"{text}."
+    if power.runs is not None:
+        return f"{text}; {power.runs} runs catch {enough}."
+    if power.in_turn is not None:
+        return f"{text}; {power.in_turn} runs in turn in one session catch {enough}."
+    return f"{text}; more runs alone do not catch {enough}."
+
+
+def _sessions(comparison: Comparison) -> list[str]:
+    """What the intervals hold of the difference between sessions, and what that rests on."""
+    found: dict[Basis, list[float]] = defaultdict(list)
+    for pair in comparison.pairs:
+        if pair.interval is not None:
+            found[pair.interval.basis].append(100 * math.sqrt(pair.interval.sessions.of))
+    words = {basis: plural(len(errors), "pair") for basis, errors in found.items()}
+    sentences = []
+    if "assumed" in found:
+        sentences.append(
+            f"{words['assumed']} with an assumed session effect: {100 * ASSUMED:g} % from one "
+            "boot, system or day to the next. Run both sides in turn in one session ('nixwulf "
+            "bench SWEEP --baseline QUERY'), or each in three."
+        )
+    if "repeated" in found:
+        errors = found["repeated"]
+        values = dict.fromkeys(f"{error:.1f}" for error in (min(errors), max(errors)))
+        sentences.append(
+            f"{words['repeated']} with the session effect that repeated sessions show: "
+            f"{' to '.join(values)} % of the ratio."
+        )
+    if "in turn" in found:
+        sentences.append(
+            f"{words['in turn']} without a session effect: both sides were run in turn."
+        )
+    return sentences
+
+
+def _asked(key: Key, identity: Identity) -> str:
+    """A parameter that a condition of its name differs from: each direction of a test of both."""
+    other = identity.get(Key("conditions", key.name))
+    differs = other is not None and other != identity[key]
+    return "asked " if differs and key.group == "parameters" else ""
+
+
+def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[Key]:
+    """The keys that distinguish some; what all of one metric have is none of them."""
+    keys = differing([*map(_without_conditions, measured), *endings])
+    by_metric: dict[str, list[Identity]] = defaultdict(list)
+    for one in measured:
+        by_metric[str(one.get(Key("", "metric")))].append(one)
+    return keys.union(*(differing(found) for found in by_metric.values()))
+
+
+def _without_conditions(identity: Identity) -> Identity:
+    return {k: v for k, v in identity.items() if k.group != "conditions" and k.name != "state"}
+
+
+def difference_document(difference: Difference) -> dict[str, Any]:
+    """A difference as JSON has it."""
+    return {"what": difference.what, "a": list(difference.a), "b": list(difference.b)}

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
 
 from nixwulf.core.files import DATA
 
@@ -84,7 +83,7 @@ def _unknown_of(text: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def unknown_words(documents: Iterable[Any]) -> tuple[Unknown, ...]:
+def unknown_words(documents: Iterable[object]) -> tuple[Unknown, ...]:
     """The words that are in no text of ours, those of most fields first."""
     found: dict[str, list[tuple[str, str]]] = {}
     known: set[str] = set()
@@ -101,7 +100,7 @@ def unknown_words(documents: Iterable[Any]) -> tuple[Unknown, ...]:
     return tuple(sorted(words, key=lambda one: (-one.fields, one.word)))
 
 
-def texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+def texts(value: object, place: str = "") -> Iterator[tuple[str, str]]:
     """Every text of a document, keys too, by its field."""
     if isinstance(value, str):
         yield place, value

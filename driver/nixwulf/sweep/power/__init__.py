@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from nixwulf.core.files import shipped_text
 from nixwulf.core.metric import Metric
 from nixwulf.nodes import power
 from nixwulf.nodes.power import Point, Samples, Window, parse
@@ -111,6 +111,7 @@ def _per_watt(
         if joules_told <= 0:
             entries.append({"source": source, "absent": "It reported 0 W."})
             continue
+        a_token = {"joules_per_token": round(joules_told / work, 6)}
         entries.append(
             {
                 "source": source,
@@ -119,11 +120,7 @@ def _per_watt(
                 "joules": round(joules_told, 3),
                 "unit": f"{metric.unit}/W",
                 "value": round(work / joules_told, 6),
-                **(
-                    {"joules_per_token": round(joules_told / work, 6)}
-                    if metric.unit == "tok/s"
-                    else {}
-                ),
+                **(a_token if metric.unit == "tok/s" else {}),
             }
         )
     return entries
@@ -206,45 +203,50 @@ def _node(
         key: [value for time, value in points if begin <= time <= end]
         for key, points in node.samples.series.items()
     }
-    watts, absent = {}, {}
-    for source, joules in node.joules().items():
-        reported = _watts(joules, window, idle.get((name, source)))
-        if reported:
-            watts[source] = reported
-        else:
-            absent[source] = "too few samples while it was measured"
-    if any(key.startswith("rapl:") for key in node.samples.reported("unreadable")):
-        absent["rapl"] = RAPL_FIX
-    absent |= {
-        program: f"it printed {words!r}"
-        for program, _, words in (fact.partition(" ") for fact in node.samples.reported("refused"))
-    }
-    silent = end - node.samples.stamps[-1][1] if node.samples.stamps else 0.0
-    if silent > _SILENT_S:
-        absent["sampler"] = f"it printed nothing for the last {silent:.1f} s"
+    joules = node.joules()
+    watts = {key: _watts(one, window, idle.get((name, key))) for key, one in joules.items()}
+    absent = {key: "too few samples while it was measured" for key, one in watts.items() if not one}
+    watts = {key: one for key, one in watts.items() if one}
+    absent |= _complaints(node.samples, end)
     names = dict(fact.partition(" ")[::2] for fact in node.samples.reported("sensor"))
     celsius = {
         f"{names[sensor]} ({sensor})" if sensor in names else sensor: round(max(values), 1)
-        for key, values in sorted(inside.items())
-        for kind, _, sensor in [key.partition(":")]
-        if kind == "temp" and values
+        for sensor, values in _of_kind(inside, "temp")
     }
     mhz = {
         unit: _clock(values, inside.get(f"mhz_limit:{unit}", []))
-        for key, values in sorted(inside.items())
-        for kind, _, unit in [key.partition(":")]
-        if kind == "mhz" and values
+        for unit, values in _of_kind(inside, "mhz")
     }
     quantities: dict[str, Any] = {"watts": watts, "celsius": celsius, "mhz": mhz}
     seen = any(key.startswith(("count:", "bits:", "pressure")) for key in inside)
     for quantity, present in {**quantities, "throttling": seen}.items():
         if not present:
             absent[quantity] = node.reason or _why_absent(quantity, node.samples, absent)
-    return {
-        **({"window": [round(begin, 3), round(end, 3)]} if node.samples.series else {}),
-        **{key: value for key, value in quantities.items() if value},
-        **({"absent": absent} if absent else {}),
-    }
+    seconds = [round(begin, 3), round(end, 3)] if node.samples.series else []
+    found = {"window": seconds, **quantities, "absent": absent}
+    return {key: value for key, value in found.items() if value}
+
+
+def _of_kind(
+    inside: Mapping[str, Sequence[float]], kind: str
+) -> Iterator[tuple[str, Sequence[float]]]:
+    """The series of a kind that have values, by their names, sorted."""
+    for key, values in sorted(inside.items()):
+        if key.startswith(f"{kind}:") and values:
+            yield key.partition(":")[2], values
+
+
+def _complaints(samples: Samples, end: float) -> dict[str, str]:
+    """What a node's sampler could not read, by source, or that it fell silent before END, s."""
+    absent = {}
+    if any(key.startswith("rapl:") for key in samples.reported("unreadable")):
+        absent["rapl"] = RAPL_FIX
+    for program, _, words in (fact.partition(" ") for fact in samples.reported("refused")):
+        absent[program] = f"it printed {words!r}"
+    silent = end - samples.stamps[-1][1] if samples.stamps else 0.0
+    if silent > _SILENT_S:
+        absent["sampler"] = f"it printed nothing for the last {silent:.1f} s"
+    return absent
 
 
 def _watts(joules: Sequence[Point], window: Window, idle: float | None) -> dict[str, Any]:
@@ -555,4 +557,4 @@ def _parsed(process: OwnedProcess) -> Samples:
 
 @cache
 def _script() -> str:
-    return (resources.files("nixwulf") / "nodes" / "power" / "sampler.sh").read_text("utf-8")
+    return shipped_text("nodes/power/sampler.sh")

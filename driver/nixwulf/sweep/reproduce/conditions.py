@@ -276,7 +276,7 @@ def _parameters(
     return list(blocks.values()) or [{}]
 
 
-def _expected(record: Record, metric: Mapping[str, Any]) -> dict[str, Any]:
+def _expected(record: Record, metric: Mapping[str, object]) -> dict[str, Any]:
     return {
         "record": record["id"],
         "metric": metric["name"],

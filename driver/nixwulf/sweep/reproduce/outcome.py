@@ -82,23 +82,36 @@ def _of(
             why = reasons[0] if reasons else "it has not run yet" if not own else "no such metric"
             yield Repeat(expected, MISSING, case, why_not=why)
         else:
-            key = (case.id, expected.metric, canonical(found[0][1]["conditions"]))
-            model = plan.sweep.models.get(case.model or "")
-            verdict, ratio, interval = _verdict(expected, [metric for _, metric in found])
-            reference = expected.references[0]
-            explained = explanations.get(key)
-            costless = explained.costless if explained else ()
-            source, slow = shlex.quote(plan.cluster.source), verdict == SLOWER
-            yield Repeat(
-                expected,
-                verdict,
-                case,
-                fmean(metric["value"] for _, metric in found),
-                ratio,
-                interval,
-                explained.prediction if explained else None,
-                tuple(causes(found[-1][0], reference, model, source, costless)) if slow else (),
-            )
+            yield _repeat(expected, plan, case, found, explanations)
+
+
+def _repeat(
+    expected: Expectation,
+    plan: Plan,
+    case: Case,
+    found: Sequence[tuple[Record, Mapping[str, Any]]],
+    explanations: Explanations,
+) -> Repeat:
+    """The metrics of a case that ran beside the expected one; causes are the last record's."""
+    key = (case.id, expected.metric, canonical(found[0][1]["conditions"]))
+    verdict, ratio, interval = _verdict(expected, [metric for _, metric in found])
+    explained = explanations.get(key)
+    slowed: Iterable[Cause] = ()
+    if verdict == SLOWER:
+        model = plan.sweep.models.get(case.model or "")
+        costless = explained.costless if explained else ()
+        source = shlex.quote(plan.cluster.source)
+        slowed = causes(found[-1][0], expected.references[0], model, source, costless)
+    return Repeat(
+        expected,
+        verdict,
+        case,
+        fmean(metric["value"] for _, metric in found),
+        ratio,
+        interval,
+        explained.prediction if explained else None,
+        tuple(slowed),
+    )
 
 
 def _metrics(record: Record, expected: Expectation) -> list[dict[str, Any]]:
@@ -242,23 +255,28 @@ def _threads(record: Record, reference: Record) -> Iterator[Cause]:
 def _link(
     record: Record, reference: Record, source: str, costless: Collection[str]
 ) -> Iterator[Cause]:
-    now, before = record.get("fabric", {}), reference.get("fabric", {})
-    name = now.get("name", "")
+    name = record.get("fabric", {}).get("name", "")
     test = f"nixwulf bench links --cluster {source}"
-    for rate, was in [(record_bandwidth_gbps(record), record_bandwidth_gbps(reference))]:
-        if rate and was and rate < _RATE * was and "rate" not in costless:
-            text = f"{name!r} carried {_number(rate)} Gbit/s, for the record {_number(was)}"
-            yield Cause(text, test, rate / was)
-    for trip, was in [(record_rtt_us(record), record_rtt_us(reference))]:
-        if trip and was and trip > max(_TRIPS * was, was + _TRIP_US) and "trips" not in costless:
-            text = (
-                f"a round trip on {name!r} took {_number(trip)} us, for the record {_number(was)}"
-            )
-            yield Cause(text, test, was / trip)
-    if record_bandwidth_gbps(reference) is None:
+    rate, rated = record_bandwidth_gbps(record), record_bandwidth_gbps(reference)
+    if rate and rated and rate < _RATE * rated and "rate" not in costless:
+        text = f"{name!r} carried {_number(rate)} Gbit/s, for the record {_number(rated)}"
+        yield Cause(text, test, rate / rated)
+    trip, was = record_rtt_us(record), record_rtt_us(reference)
+    if trip and was and trip > max(_TRIPS * was, was + _TRIP_US) and "trips" not in costless:
+        text = f"a round trip on {name!r} took {_number(trip)} us, for the record {_number(was)}"
+        yield Cause(text, test, was / trip)
+    if rated is None:
         for one in diagnostics(record):
             if one.key in LINK_KEYS and one.text not in costless:
                 yield Cause(one.text.rstrip("."), test, _RATE)
+    yield from _other_fabric(record.get("fabric", {}), reference.get("fabric", {}), source)
+
+
+def _other_fabric(
+    now: Mapping[str, Any], before: Mapping[str, Any], source: str
+) -> Iterator[Cause]:
+    """What a fabric's file says less of than that of the record's."""
+    name = now.get("name", "")
     for key, unit in (("kind", ""), ("speed_gbps", " Gbit/s"), ("mtu", " bytes of MTU")):
         if key in now and key in before and now[key] != before[key]:
             less = isinstance(now[key], int | float) and now[key] < before[key]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.ops.models.chain import on_node
+from nixwulf.ops.models.push import on_node
 
 
 class Node:

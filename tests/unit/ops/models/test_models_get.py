@@ -59,8 +59,9 @@ def get(hub, tmp_path):
         }
         script = f"""
 import sys
-from nixwulf.ops.models import get as hub
-hub._PATIENCE_S = {patience_s}
+from nixwulf.llm import hub
+from nixwulf.ops.models import get
+get._PATIENCE_S = hub._PATIENCE_S = {patience_s}
 from nixwulf.cli.main import main
 try:
     main()
@@ -153,7 +154,7 @@ def test_a_file_of_the_hubs_own_protocol_has_its_bytes_too(hub, monkeypatch, tmp
     monkeypatch.setattr(ops_hub, "_LARGEST_BY_HTTP", 0)
     file = ops_hub.File("tiny-Q8_0.gguf", len(DATA), None)
     with pytest.raises(ops_hub.Cut):
-        ops_hub.fetch("org/name", COMMIT, file, tmp_path)
+        ops_hub.fetch(ops_hub.Repository("org/name", COMMIT, (file,)), file, tmp_path)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://[::1", "file:///etc", "hub"])

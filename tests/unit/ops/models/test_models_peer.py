@@ -19,9 +19,9 @@ from types import SimpleNamespace
 import pytest
 
 from nixwulf.core.names import Refusal
-from nixwulf.ops.models import chain, peer, store
-from nixwulf.ops.models.chain import PEER, PYTHON
+from nixwulf.ops.models import peer, push, store
 from nixwulf.ops.models.peer import Lost, Peer, Wrong
+from nixwulf.ops.models.push import PEER, PYTHON
 
 MIB = 1 << 20
 NAME = "a.gguf"
@@ -123,7 +123,7 @@ def test_a_source_in_a_thread_that_cannot_go_on_says_so(sender, monkeypatch):
         raise MemoryError("by the test")
 
     monkeypatch.setattr(Peer, "_serve", serve)
-    source = chain._peer(sender)
+    source = push._peer(sender)
     with closing(source), socket.socket(socket.AF_UNIX) as found:
         found.connect(sender["listen"][0])
         with source.changed:
@@ -271,8 +271,8 @@ def test_a_source_that_drips_ends_when_a_whole_chunk_should_be_there(sender, tmp
     ["nonsense", "7", f'{{"read": {2**64}}}', '{"read": "x"}', '{"read": 1e999}', "[" * 9999],
 )
 def test_what_a_node_prints_that_is_no_report_is_its_fault(line):
-    link = chain._Link("n1", SimpleNamespace(output=f"{line}\n"))
-    with pytest.raises(chain.Broken) as broken:
+    link = push._Link("n1", SimpleNamespace(output=f"{line}\n"))
+    with pytest.raises(push.Broken) as broken:
         link.look()
     assert list(broken.value.faults) == ["n1"]
 

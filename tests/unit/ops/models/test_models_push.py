@@ -5,7 +5,7 @@ import pytest
 from nixwulf.core.errors import GateError, InputError
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
 from nixwulf.ops.models import push
-from nixwulf.ops.models.chain import _faults, route
+from nixwulf.ops.models.push import _faults, route
 
 NETWORKS = {"lan": 2.5, "fast": 25}
 

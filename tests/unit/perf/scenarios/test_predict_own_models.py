@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nixwulf.core.errors import InputError
 from nixwulf.core.schema import problems
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.llm import random_gguf, random_safetensors
+from nixwulf.llm import gguf, safetensors
 from nixwulf.llm.catalog import table
 from nixwulf.perf.scenarios.candidates import Question
 from nixwulf.perf.scenarios.forecast import answer
@@ -22,8 +22,8 @@ from predict_command import MOE, SMALL, predict, refused, ways
 
 def test_a_gguf_and_a_folder_of_the_same_weights_are_the_same_model(tmp_path):
     model = replace(MOE, weights="f32")
-    random_gguf.write(model, tmp_path / "a.gguf")
-    random_safetensors.write(model, tmp_path / "a")
+    gguf.write(model, tmp_path / "a.gguf")
+    safetensors.write(model, tmp_path / "a")
     one, other = read_model(str(tmp_path / "a.gguf")), read_model(str(tmp_path / "a"))
     for name in ("layers", "hidden", "experts", "experts_used", "heads", "kv_heads", "cache_width"):
         assert getattr(one.facts, name) == getattr(other.facts, name), name
@@ -34,7 +34,7 @@ def test_a_gguf_and_a_folder_of_the_same_weights_are_the_same_model(tmp_path):
 
 
 def test_a_file_that_is_cut_short_or_no_model_is_refused(tmp_path):
-    random_gguf.write(MOE, tmp_path / "a.gguf")
+    gguf.write(MOE, tmp_path / "a.gguf")
     (tmp_path / "cut.gguf").write_bytes((tmp_path / "a.gguf").read_bytes()[:500])
     assert "is no GGUF of a language model, or is cut short" in refused(
         "--model", tmp_path / "cut.gguf"
@@ -109,7 +109,7 @@ def test_the_quantization_in_the_name_of_a_model_that_was_published_in_few_bits_
 
 
 def test_a_folder_whose_header_cannot_be_is_refused(tmp_path):
-    random_safetensors.write(MOE, tmp_path / "a")
+    safetensors.write(MOE, tmp_path / "a")
     (path,) = (tmp_path / "a").glob("*.safetensors")
     path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
     assert "is no folder of a language model that can be read" in refused("--model", tmp_path / "a")
@@ -121,7 +121,7 @@ def test_a_folder_whose_header_cannot_be_is_refused(tmp_path):
 def test_a_gguf_with_bytes_that_were_lost_is_a_model_or_a_sentence(tmp_path_factory, lost):
     folder = tmp_path_factory.getbasetemp()
     if not (folder / "a.gguf").exists():
-        random_gguf.write(MOE, folder / "a.gguf")
+        gguf.write(MOE, folder / "a.gguf")
     damaged = bytearray((folder / "a.gguf").read_bytes())
     for place, value in lost.items():
         damaged[place] = value
@@ -137,7 +137,7 @@ def test_a_gguf_with_bytes_that_were_lost_is_a_model_or_a_sentence(tmp_path_fact
 
 @pytest.mark.parametrize("layers", [10**9, 10**30, -1, "x", None])
 def test_a_config_with_a_count_of_layers_that_cannot_be_is_refused(tmp_path, layers):
-    random_safetensors.write(MOE, tmp_path / "a")
+    safetensors.write(MOE, tmp_path / "a")
     place = tmp_path / "a" / "config.json"
     place.write_text(json.dumps({**json.loads(place.read_text()), "num_hidden_layers": layers}))
     assert "is no folder of a language model" in refused("--model", tmp_path / "a")
@@ -146,7 +146,7 @@ def test_a_config_with_a_count_of_layers_that_cannot_be_is_refused(tmp_path, lay
 def test_packed_weights_are_counted_one_by_one(tmp_path):
     """A word of 32 bits has eight weights of four bits, as config.json says."""
     folder = tmp_path / "packed"
-    random_safetensors.write(replace(MOE, weights="f32"), folder)
+    safetensors.write(replace(MOE, weights="f32"), folder)
     whole = read_model(str(folder)).facts
     (weights,) = folder.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes().replace(b'"F32"', b'"U32"'))

@@ -6,7 +6,7 @@ import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.plugins.benchmarks.serve import conditions, metrics, warnings
+from nixwulf.plugins.benchmarks.serve import Asked, conditions, metrics, warnings
 from nixwulf.plugins.benchmarks.session import _of_turn
 from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Pass
@@ -35,7 +35,7 @@ COUNTING = Counting(1, 1)
 
 
 def told(*passes, counting=COUNTING):
-    return warnings(passes, 16, 3, counting)
+    return warnings(passes, Asked(16, 3, counting))
 
 
 def test_times_and_speeds_are_of_what_came_when():

@@ -21,8 +21,7 @@ from nixwulf.plugins.benchmarks import quality
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.engines.endpoint import Url, answers, server, url_problem
 from nixwulf.plugins.engines.endpoint.answers import TextAnswers
-from nixwulf.plugins.runtime.logprobs import Position
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.openai import Completions, Position
 from nixwulf.plugins.runtime.openai_stream import StreamError
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget
 from nixwulf.plugins.runtime.run import RunFailure

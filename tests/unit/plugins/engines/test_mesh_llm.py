@@ -140,7 +140,7 @@ def asked(plan, monkeypatch):
             requests.append("logprobs" in request)
             answer = left.pop(0)
             if isinstance(answer, str):
-                raise RunFailure("failed", answer)
+                raise RunFailure(answer)
             return answer
 
         monkeypatch.setattr(Endpoint, "post", post)

@@ -25,7 +25,7 @@ def test_the_packages_that_are_there_are_listed(tmp_path, first_line):
     put(tmp_path, "python3", f'exec {sys.executable} "$@"')
     linked = tmp_path / "bin"
     linked.symlink_to(program)
-    command = devices.version_command(str(linked), "click", "no-such-package")
+    command = devices.in_python(str(linked), devices.PRINT_VERSIONS, "click", "no-such-package")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     # no output: what a script above prints
     assert done.stdout == f"click version {version('click')}\n"
@@ -56,7 +56,7 @@ def test_a_package_of_a_checkout_is_listed_with_its_commit(tmp_path):
     # no output: a script
     program.write_text(f"#!{sys.executable}\n")
     done = subprocess.run(
-        devices.version_command(str(program), *origins),
+        devices.in_python(str(program), devices.PRINT_VERSIONS, *origins),
         capture_output=True,
         text=True,
         check=True,
@@ -72,7 +72,7 @@ def test_a_package_of_a_checkout_is_listed_with_its_commit(tmp_path):
 def test_of_a_program_without_a_python_nothing_is_listed(tmp_path, content):
     program = tmp_path / "program"
     program.write_text(content)
-    command = devices.version_command(str(program), "click")
+    command = devices.in_python(str(program), devices.PRINT_VERSIONS, "click")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("", "")
 

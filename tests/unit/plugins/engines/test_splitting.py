@@ -139,12 +139,12 @@ def test_every_known_model_has_counts_that_are_rules_for_something():
 
 
 def test_the_header_of_a_file_gives_the_counts_that_a_name_does_not(tmp_path):
-    from nixwulf.llm import gguf, random_gguf
+    from nixwulf.llm import gguf
     from nixwulf.llm.random_model import RandomModel
 
     model = RandomModel(layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=64)
     file = tmp_path / "unnamed.gguf"
-    random_gguf.write(model, file)
+    gguf.write(model, file)
     shape = gguf.read(str(file), lambda path, count: file.read_bytes()[:count]).sizes.shape
     assert shape == ModelShape(2, 4, 2) == model.shape
 

@@ -6,8 +6,7 @@ protocols of their sources (vLLM 0.15's CompletionLogProbs, mlx-lm's server.py):
 
 import pytest
 
-from nixwulf.plugins.runtime.logprobs import Position
-from nixwulf.plugins.runtime.openai_completions import Completions, positions
+from nixwulf.plugins.runtime.openai import Completions, Position, positions
 from nixwulf.plugins.runtime.run import RunFailure
 
 LLAMA = {

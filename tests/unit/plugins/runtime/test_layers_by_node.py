@@ -163,12 +163,12 @@ def test_predictions_have_the_split_where_nodes_are_unequal_and_it_is_the_faster
 
 
 def test_tune_gives_the_case_of_the_split_to_a_sweep(tmp_path):
-    from nixwulf.llm import random_gguf
+    from nixwulf.llm import gguf
     from nixwulf.llm.random_model import RandomModel
     from nixwulf.tune.options import GOALS, Request, options, read_subject
 
     path = tmp_path / "a.gguf"
-    random_gguf.write(RandomModel(), path)
+    gguf.write(RandomModel(), path)
     subject = read_subject(str(path))
     request = Request(unequal(), subject, GOALS["decode"], ("llama.cpp",), 512, 128, 1, 1)
     found, _ = options(request)

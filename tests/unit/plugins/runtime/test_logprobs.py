@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from nixwulf.plugins.runtime.logprobs import (
+from nixwulf.plugins.runtime.openai import (
     Position,
     TokensOnly,
     compare,

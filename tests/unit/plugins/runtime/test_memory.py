@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixwulf.inventory.cluster import load_cluster, parse_cluster
-from nixwulf.llm import gguf, random_gguf
+from nixwulf.llm import gguf
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.facts import parse_facts
@@ -23,7 +23,7 @@ MIB = 2**20
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "a.gguf"
-    random_gguf.write(RandomModel(), path)
+    gguf.write(RandomModel(), path)
     return gguf.interpret(*gguf.parse(path.read_bytes()[: 1 << 20])).sizes
 
 

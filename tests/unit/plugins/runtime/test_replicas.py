@@ -11,7 +11,7 @@ from broken_endpoint import DONE, END, FINISH, HEAD, serving, text, usage
 from launch_plan import planned
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
-from nixwulf.llm import gguf, random_gguf
+from nixwulf.llm import gguf
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.plugins.benchmarks.serve import idle, metrics, of_replicas
@@ -142,7 +142,7 @@ def test_groups_of_exo_do_not_meet(tmp_path):
 
 def test_every_node_has_to_have_room_for_the_whole_model(tmp_path):
     path = tmp_path / "a.gguf"
-    random_gguf.write(RandomModel(), path)
+    gguf.write(RandomModel(), path)
     sizes = gguf.interpret(*gguf.parse(path.read_bytes()[: 1 << 20])).sizes
     cluster = load_cluster("framework-2")
     (case,) = plan_of("framework-2", nodes=[2], parameters={"backend": ["cpu"]}).cases

@@ -14,7 +14,7 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import PlacedModel, parse_model
 from nixwulf.plugins.engines import all_engines, find
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.plugins.runtime.logprobs import Position, compare
+from nixwulf.plugins.runtime.openai import Position, compare
 from nixwulf.plugins.runtime.openai_stream import Answer, StreamError
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import RunFailure

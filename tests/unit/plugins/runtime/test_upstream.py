@@ -68,7 +68,6 @@ SOURCES = {
         "distributed-llama",
     ),
     "plugins/runtime/openai.py": ("llama.cpp", "vllm", "sglang", "mlx-lm"),
-    "plugins/runtime/openai_completions.py": ("llama.cpp", "vllm", "mlx-lm"),
     "plugins/runtime/nccl.py": ("nccl",),
     "plugins/benchmarks/collectives.py": ("nccl", "nccl-tests"),
     "plugins/runtime/mpi.py": ("open-mpi",),
@@ -108,7 +107,6 @@ COMMON = {
     "plugins/engines/local.py",
     "plugins/engines/serving.py",
     "plugins/engines/splitting.py",
-    "plugins/engines/wheels.py",
 }
 COMMON |= {"plugins/benchmarks/__init__.py", "plugins/benchmarks/quality.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()

@@ -15,10 +15,8 @@ from nixwulf.cli.main import cli
 from nixwulf.core.files import read_toml
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
-from nixwulf.results.publish.folder import publication
-from nixwulf.results.publish.identifiers import closed_words
-from nixwulf.results.publish.patterns import FAMILIES, PATTERNS, ipv6_spans
-from nixwulf.results.publish.scrub import Scrubber
+from nixwulf.results.publish.patterns import FAMILIES, PATTERNS, closed_words, ipv6_spans
+from nixwulf.results.publish.scrub import Scrubber, publication
 from nixwulf.results.store import Entry, RunFolder
 from record_factory import case, ok, plan
 

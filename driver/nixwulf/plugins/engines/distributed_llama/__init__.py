@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.llm import random_dllama
-from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.listeners import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
@@ -66,12 +65,12 @@ class DistributedLlama(Engine):
             help="type of the exchanged values: q80 goes with q40 weights, f32 with f32",
         ),
         "max_seq_len": Parameter(
-            default=0,
-            help="longest context, tokens, all of which is allocated; 0: the model's",
+            default=0, help="longest context, tokens, all of which is allocated; 0: the model's"
         ),
         **devices.PARAMETERS,
     }
     text_parameters = ("backend", "buffer_float_type")
+    random_model = staticmethod(random_dllama.ensure)
     programs = ("dllama", "dllama-api")
     # Unknown to it, so that it ends at once: the store path alone identifies the build.
     version_options = ("--version",)
@@ -96,10 +95,6 @@ class DistributedLlama(Engine):
         star_before=(0, 11),  # https://github.com/b4rtaz/distributed-llama/pull/136
         prompt_chunk=32,
     )
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A folder with a model and its tokenizer."""
-        return random_dllama.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Counts of nodes and types that distributed-llama does not have."""
@@ -172,9 +167,8 @@ def model_files(run: Run) -> tuple[str, str]:
         return run.model, run.tokenizer
     if run.model.endswith(".m"):
         raise RunFailure(
-            "failed",
             f"The model {run.case.model!r} has no tokenizer; write 'tokenizer: /path/to/file.t' "
-            "beside its path in the sweep.",
+            "beside its path in the sweep."
         )
     return f"{run.model}/{random_dllama.MODEL}", f"{run.model}/{random_dllama.TOKENIZER}"
 
@@ -226,7 +220,7 @@ def infer(run: Run, name: str, prompt: str, steps: int) -> tuple[dllama.Inferenc
     environment = devices.environment(run, run.head)
     process = run.execute(run.head, label, infer_argv(run, prompt, steps), environment)
     if process.returncode != 0:
-        raise _explained(run, process, RunFailure("failed", f"dllama {process.ending()}."))
+        raise _explained(run, process, RunFailure(f"dllama {process.ending()}."))
     _require_devices(run, process)
     return dllama.parse(process.output), process
 
@@ -243,10 +237,10 @@ def wait_until_listening(run: Run) -> None:
             if not worker.running:
                 words = _error(worker) or "it printed no error"
                 reason = f"The worker on {worker.node!r} {worker.ending()}: {words}."
-                raise RunFailure("failed", reason)
+                raise RunFailure(reason)
             if time.monotonic() > limit:
                 reason = f"The worker on {worker.node!r} listens no more on {address}:{_PORT}."
-                raise RunFailure("failed", reason)
+                raise RunFailure(reason)
             time.sleep(0.05)
 
 
@@ -274,7 +268,7 @@ def _explained(run: Run, root: OwnedProcess, failure: RunFailure) -> RunFailure:
     errors = {process.node: _error(process) for process in (root, *workers)}
     printed = "".join(f" Node {node!r}: {error}." for node, error in errors.items() if error)
     outcome = "unsupported" if _UNSUPPORTED.search(printed) else failure.outcome
-    return RunFailure(outcome, failure.reason + printed)
+    return RunFailure(failure.reason + printed, outcome)
 
 
 def _error(process: OwnedProcess) -> str:

@@ -23,8 +23,7 @@ PARAMETERS: dict[str, Parameter] = {
         help="any: the GPU of a node whose platform has one, else the CPU",
     ),
     "gpu_index": Parameter(
-        default=0,
-        help="the Vulkan device of every node, as 'vulkaninfo --summary' counts, from 0",
+        default=0, help="the Vulkan device of every node, as 'vulkaninfo --summary' counts, from 0"
     ),
 }
 # src/app.cpp: a build without DLLAMA_VULKAN holds this text, and one with it does not.
@@ -103,7 +102,7 @@ def require(run: Run, node: Connection, process: OwnedProcess) -> None:
         time.sleep(0.05)
     problem = device_problem(node.node.platform, names[-1] if names else "")
     if problem:
-        raise RunFailure("fallback", f"dllama on node {node.node.name!r} {problem}.")
+        raise RunFailure(f"dllama on node {node.node.name!r} {problem}.", "fallback")
 
 
 def device_problem(platform: str, device: str) -> str | None:
@@ -124,7 +123,6 @@ def _without_vulkan(run: Run, node: Connection) -> RunFailure:
     if run.case.parameters["backend"] == "any":
         return devices.idle_gpu("distributed-llama", node, found, remedy)
     return RunFailure(
-        "failed",
         f"The case asks for vulkan, and distributed-llama on node {node.node.name!r} {found}; "
-        f"{remedy}.",
+        f"{remedy}."
     )

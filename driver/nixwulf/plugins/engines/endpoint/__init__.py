@@ -6,18 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from nixwulf.core import web
 from nixwulf.core.registry import Parameter
 from nixwulf.nodes import container
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.endpoint import answers, server
 from nixwulf.plugins.engines.local import Installation, Progress
 from nixwulf.plugins.runtime import passthrough
-from nixwulf.plugins.runtime.logprobs import Completer
-from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.openai import Completer, Endpoint
 from nixwulf.plugins.runtime.run import Run
 
 _PORTS = {"http": 80, "https": 443}
@@ -53,15 +52,13 @@ class Url:
 
 def url_problem(text: str) -> str | None:
     """What is expected instead of an address, or None."""
-    try:
-        parts = urlsplit(text)
-        port, host = parts.port, parts.hostname or ""
-    except ValueError:
+    parts = web.address(text)
+    if not parts:
         return "http://HOST:PORT or https://HOST:PORT"
     # urlsplit leaves out what no address has, such as the end of a line.
     if _BLANK.search(text) or parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
         return "an address that ends before or after /v1, without '?', '#' and spaces"
-    if parts.scheme not in _PORTS or not _HOST.fullmatch(host) or port == 0:
+    if not _HOST.fullmatch(parts.hostname or ""):
         return "http://HOST:PORT or https://HOST:PORT"
     if "@" in parts.netloc:
         return (
@@ -117,10 +114,6 @@ class Foreign(Engine):
     def install_local(self, progress: Progress) -> Installation:
         """Nothing: a lab's nodes reach a server that is started there."""
         return Installation("path", {}, "unknown")
-
-    def random_model(self, model: Any) -> Path:
-        """None is made: `unsupported` refuses it before."""
-        raise NotImplementedError
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Also a point without an address or a served name, and whatever only a start could take.

@@ -13,17 +13,19 @@ from typing import Any
 
 from nixwulf.core.secrets import cut
 from nixwulf.plugins.engines.endpoint import server
-from nixwulf.plugins.runtime.logprobs import (
+from nixwulf.plugins.runtime.openai import (
+    GREEDY,
     TOP,
     Answer,
     Completer,
+    Declined,
+    Endpoint,
     Position,
     Prompt,
     Token,
+    logarithm,
     text_token,
 )
-from nixwulf.plugins.runtime.openai import GREEDY, Declined, Endpoint
-from nixwulf.plugins.runtime.openai_completions import logarithm
 from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS, PATHS, TOKEN_CHARACTERS, unstreamed
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -79,11 +81,11 @@ def positions(answer: Any, count: int) -> Answer:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         found = ()
     if not found:
-        raise RunFailure("failed", f"The endpoint answered no text: {cut(str(answer), 200)}.")
+        raise RunFailure(f"The endpoint answered no text: {cut(str(answer), 200)}.")
     return found[:count]
 
 
-def _tokens(logprobs: Any) -> Answer:
+def _tokens(logprobs: object) -> Answer:
     if not isinstance(logprobs, dict):
         return ()
     if parts := logprobs.get("content"):
@@ -136,9 +138,8 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
             raise server.refused(endpoint, refusal.status) from None
         if refusal.status in _NO_SUCH_PATH and api != _CHAT:
             raise RunFailure(
-                "failed",
                 f"{refusal.reason.rstrip('.')}; if it answers chats alone, give the parameter api: "
-                f"[{_CHAT}].",
+                f"[{_CHAT}]."
             ) from None
         raise
 

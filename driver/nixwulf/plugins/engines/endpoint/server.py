@@ -63,7 +63,7 @@ PROGRAMS = (
 )
 
 
-def headers(parameters: Mapping[str, Any]) -> dict[str, str]:
+def headers(parameters: Mapping[str, object]) -> dict[str, str]:
     """Of each request of a case: its key, where the sweep says that there is one.
 
     Raises NixwulfError: this environment lacks it, or it cannot be sent.
@@ -90,10 +90,9 @@ def ask(endpoint: Endpoint, path: str) -> web.Reply:
             words += "; a node of the lab sees no server of this machine, give --cluster"
         base = endpoint.base_url
         raise RunFailure(
-            "failed",
             f"Node {endpoint.run.head.node.name!r} gets no answer from {base!r} ({words}); start "
             f"the server, or correct url in the sweep: 'curl {base}{MODELS}' there has to list "
-            "its models.",
+            "its models."
         ) from None
 
 
@@ -103,9 +102,8 @@ def require_model(endpoint: Endpoint) -> None:
     if endpoint.model not in names:
         shown = some([*map(repr, names)], _MOST_SHOWN) or "none"
         raise RunFailure(
-            "failed",
             f"{endpoint.base_url!r} does not list the model {endpoint.model!r}; it has {shown}: "
-            "write one of them as served in the sweep.",
+            "write one of them as served in the sweep."
         )
 
 
@@ -115,16 +113,15 @@ def _listed(endpoint: Endpoint) -> list[Mapping[str, Any]]:
     if reply.status in (web.UNAUTHORIZED, web.FORBIDDEN):
         raise refused(endpoint, reply.status)
     if location := reply.headers.get("Location"):
-        raise RunFailure("failed", f"{base!r} points to {location!r} instead; write that as url.")
+        raise RunFailure(f"{base!r} points to {location!r} instead; write that as url.")
     document = reply.json if reply.status == web.OK else None
     models = document.get("data") if isinstance(document, dict) else None
     if isinstance(models, list) and all(isinstance(m, dict) and "id" in m for m in models):
         return models
     words = cut(" ".join(reply.text.split()), _QUOTED) or "nothing"
     raise RunFailure(
-        "failed",
         f"{base!r} answered GET {MODELS} with no list of models ({reply.status}: {words!r}); url "
-        "is what stands before /v1 of an OpenAI-compatible server, as http://127.0.0.1:11434.",
+        "is what stands before /v1 of an OpenAI-compatible server, as http://127.0.0.1:11434."
     )
 
 
@@ -136,7 +133,7 @@ def refused(endpoint: Endpoint, status: int) -> RunFailure:
             f"it wants a key; write environment: [{{{KEY}: null}}] among the parameters, and "
             f"export {KEY} where you run nixwulf"
         )
-    return RunFailure("failed", f"{endpoint.base_url!r} answered {status}: {how}.")
+    return RunFailure(f"{endpoint.base_url!r} answered {status}: {how}.")
 
 
 def identified(endpoint: Endpoint) -> dict[str, str]:

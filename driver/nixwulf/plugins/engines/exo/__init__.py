@@ -11,9 +11,9 @@ from typing import Any, ClassVar, TypeVar
 
 from nixwulf.core import web
 from nixwulf.core.secrets import cut
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.ssh import Connection, each
-from nixwulf.plugins.engines import Engine, devices
+from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.exo import api
 from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
 from nixwulf.plugins.engines.mlx import Mlx, ranks
@@ -62,6 +62,7 @@ class Exo(Engine):
         "EXO_LIBP2P_NAMESPACE": "the axis nodes",
     }
     programs = ("exo",)
+    packages = ("exo", "mlx", "mlx-lm")  # it has no option that prints its version
     lacking = (
         "exo is not on PATH (PyPI's 'exo' is another project); install it as "
         "https://github.com/exo-explore/exo says, and put 'exo' on PATH."
@@ -80,22 +81,18 @@ class Exo(Engine):
         "exo was asked for an instance of MlxJaccl, which starts MLX with jaccl or not at all"
     )
 
-    def unsupported(self, point: Mapping[str, Any]) -> str | None:
+    def unsupported(self, point: Mapping[str, object]) -> str | None:
         """Random weights, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
         return super().unsupported(point) or ranks.rdma_problem(point)
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """It has no option that prints it."""
-        return devices.version_command(programs.get("exo"), "exo", "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
         """Start it on every node, alone in a namespace, and wait until all have met."""
         run.engine_facts["origin"] = program = run.program("exo")
         if run.model.startswith("/"):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
-            raise RunFailure("unsupported", reason)
+            raise RunFailure(reason, "unsupported")
         printed = run.output(run.head, '"$@"', *self.version_command({"exo": program}))
         lines = (line.replace(" version ", " ") for line in printed.splitlines())
         run.engine_facts["version"] = ", ".join(lines)
@@ -142,9 +139,7 @@ class Exo(Engine):
                 request = api.placement(model, case.parallelism, case.transport, case.nodes)
             _ask(endpoint, request)
             instance = _settled(
-                endpoint,
-                api.INSTANCES,
-                lambda answer: api.placed_instance(model, before, answer),
+                endpoint, api.INSTANCES, lambda answer: api.placed_instance(model, before, answer)
             )
             try:
                 _wait_until_ready(endpoint, instance)
@@ -184,7 +179,7 @@ def argv(run: Run, node: Connection, joined: Network) -> list[str]:
     return [run.program("exo", node), *role, *joined.arguments, *given]
 
 
-def _on_fabric(run: Run, previewed: Mapping[str, Any], networks: Any) -> ExoRequest:
+def _on_fabric(run: Run, previewed: Mapping[str, object], networks: object) -> ExoRequest:
     """The request for a ring on the case's fabric: left alone, exo takes any that nodes share."""
     nodes = {node.node.name: node for node in run.nodes}
     known = {end.address: name for name, one in nodes.items() for end in one.node.all_ends}
@@ -239,17 +234,17 @@ def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
         if time.monotonic() > asked:
             lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
             if lacking is not None:
-                raise RunFailure("failed", lacking)
+                raise RunFailure(lacking)
             asked = time.monotonic() + _DOWNLOADS_S
         # After five tries exo takes an instance off that cannot be loaded.
         if instance.id not in _ask(endpoint, api.INSTANCES):
-            raise RunFailure("failed", f"exo gave up loading {instance.model!r}; read the logs.")
+            raise RunFailure(f"exo gave up loading {instance.model!r}; read the logs.")
         endpoint.require_running()
         try:
             clocks.check()
         except RunFailure as failure:
             reason = f"{failure} exo's parts of the model: {api.states(instance, runners)}."
-            raise RunFailure(failure.outcome, reason) from None
+            raise RunFailure(reason, failure.outcome) from None
         time.sleep(_POLL_S)
 
 
@@ -273,10 +268,10 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
         words = error.message
     else:
         if request == api.NODES and answer.status == web.NOT_FOUND:
-            raise RunFailure("unsupported", api.TOO_OLD)
+            raise RunFailure(api.TOO_OLD, "unsupported")
         if answer.ok and answer.json is not None:
             return answer.json
         words = answer.text
     words = cut(" ".join(words.split()), 300)
     reason = f"exo did not answer {request.method} {request.path}: {words}."
-    raise RunFailure("failed", reason)
+    raise RunFailure(reason)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nixwulf.core.secrets import cut
-from nixwulf.inventory.fabric_ports import TCP, UDP
+from nixwulf.inventory.fabrics import TCP, UDP
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.openai import GREEDY
 from nixwulf.plugins.runtime.run import RunFailure
@@ -113,10 +113,10 @@ def require_placement(model: str, case: Case, answer: Any) -> Mapping[str, Any]:
                 reason = preview.get("error") or reason
     except (KeyError, TypeError, AttributeError, StopIteration):
         problem = f"exo previewed no placements: {cut(str(answer), 200)}."
-        raise RunFailure("failed", problem) from None
+        raise RunFailure(problem) from None
     how = f"{wanted['sharding']}, {wanted['instance_meta']} on {case.nodes} nodes"
     reason = reason or "it offers no such placement"
-    raise RunFailure("failed", f"exo cannot place {model!r} as {how}: {reason}.")
+    raise RunFailure(f"exo cannot place {model!r} as {how}: {reason}.")
 
 
 def creation(
@@ -143,7 +143,7 @@ def creation(
             reason = (
                 f"exo's node {node!r} has no address of the cluster file: {cut(str(faces), 200)}."
             )
-            raise RunFailure("failed", reason)
+            raise RunFailure(reason)
         names[node] = name
     # A part's own place in its list is its rank.
     ranks = {[one["ip"] for one in ring].index(_NO_HOSTS[0]): names[node]
@@ -170,9 +170,9 @@ def placed_instance(model: str, before: Collection[str], answer: Any) -> Instanc
                 return found
     except (KeyError, TypeError, AttributeError, StopIteration):
         problem = f"exo listed no instances: {cut(str(answer), 200)}."
-        raise RunFailure("failed", problem) from None
+        raise RunFailure(problem) from None
     reason = f"exo took the request to place {model!r} and did not place it; read the head's log."
-    raise RunFailure("failed", reason)
+    raise RunFailure(reason)
 
 
 def download_problem(instance: Instance, answer: Any) -> str | None:
@@ -206,7 +206,7 @@ def is_ready(instance: Instance, answer: Any) -> bool:
             causes = [cause["message"] for kind in failed.get("diagnostics", ())
                       for cause in kind.values()]  # fmt: skip
             words = "; ".join([failed.get("errorMessage") or "it gives no reason", *causes])
-            raise RunFailure("failed", f"A part of the model failed on a node of exo: {words}.")
+            raise RunFailure(f"A part of the model failed on a node of exo: {words}.")
     return all("RunnerReady" in state or "RunnerRunning" in state for state in states)
 
 
@@ -215,7 +215,7 @@ def tokens(answer: Any) -> list[str]:
     try:
         return [str(part["token"]) for part in answer["choices"][0]["logprobs"]["content"]]
     except (KeyError, IndexError, TypeError):
-        raise RunFailure("failed", f"exo answered no tokens: {cut(str(answer), 200)}.") from None
+        raise RunFailure(f"exo answered no tokens: {cut(str(answer), 200)}.") from None
 
 
 def _split(parallelism: str | None, transport: str | None, nodes: int) -> dict[str, Any]:
@@ -255,10 +255,10 @@ def network(texts: Mapping[str, str], namespace: str) -> Network:
             differs = sorted(flags ^ others)[0]
             having, lacking = (first, node) if differs in flags else (node, first)
             raise RunFailure(
-                "unsupported",
                 f"'exo --help' has {differs!r} on node {having!r} and not on node {lacking!r}: "
                 "different releases of exo, of which all may say 0.3.70, do not meet; install one "
                 "commit on all nodes.",
+                "unsupported",
             )
     if {"--namespace", "--zenoh-port", "--discovery-port"} <= flags:
         ports = ("--zenoh-port", str(PEER_PORT), "--discovery-port", str(_DISCOVERY_PORT))
@@ -267,7 +267,7 @@ def network(texts: Mapping[str, str], namespace: str) -> Network:
         return Network(("--libp2p-port", str(PEER_PORT)), {NAMESPACE: namespace})
     last = texts[first].strip().rpartition("\n")[2]
     raise RunFailure(
-        "unsupported",
         f"'exo --help' on node {first!r} has neither '--zenoh-port' nor '--libp2p-port', and ends "
         f"with {cut(last, 200)!r}; install v1.0.71, or commit 09f9ea3 or a later one.",
+        "unsupported",
     )

@@ -6,12 +6,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf.inventory.fabric_ports import TCP
-from nixwulf.llm import random_gguf
-from nixwulf.llm.random_model import RandomModel
+from nixwulf.inventory.fabrics import TCP
+from nixwulf.llm import gguf
 from nixwulf.nodes.facts import NOT_RUN
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
@@ -23,8 +21,7 @@ from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
 from nixwulf.plugins.runtime.memory import BY_MEMORY
-from nixwulf.plugins.runtime.openai import Endpoint, context, demand
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.openai import Completions, Endpoint, context, demand
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _RPC_PORT = TCP["llama.cpp"]
@@ -73,6 +70,7 @@ class LlamaCpp(Engine):
         "LLAMA_ARG_*": "arguments, by its flag",
     }
     text_parameters = ("backend", "type_k", "type_v")
+    random_model = staticmethod(gguf.ensure)
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
     local_programs = tuple(install.PROGRAMS)
     built_from = install.BUILT_FROM
@@ -110,10 +108,6 @@ class LlamaCpp(Engine):
     def node_build(self) -> NodeBuild:
         """From the same source as on this machine."""
         return install.node_build()
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A GGUF."""
-        return random_gguf.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Also a split of layers where none are split, or bandwidths that nobody knows."""
@@ -206,7 +200,7 @@ class LlamaCpp(Engine):
         # Only -v shows its 'RDMA activated': seven hundred lines while it loads, none for a token.
         return [*arguments, *(["-v"] if run.case.transport == "rdma" else [])]
 
-    def require_devices(self, run: Run, row: Mapping[str, Any]) -> None:
+    def require_devices(self, run: Run, row: Mapping[str, object]) -> None:
         """Compare a row of llama-bench with the devices it was given; raises RunFailure fallback.
 
         By then the RPC servers' own lists have been read, unless still in a buffer.
@@ -343,12 +337,12 @@ def _wait_until_healthy(endpoint: Endpoint, server: OwnedProcess) -> None:
             raise
     server.stop()  # then all that it printed is here
     silent = "llama-server drafts nothing, and does not say why."
-    raise RunFailure("unsupported", devices.draft_problem(run, _output(server)) or silent)
+    raise RunFailure(devices.draft_problem(run, _output(server)) or silent, "unsupported")
 
 
 def _refuse(problem: str | None) -> None:
     if problem:
-        raise RunFailure("fallback", problem)
+        raise RunFailure(problem, "fallback")
 
 
 def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
@@ -358,9 +352,9 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
         answer = run.head.run(["bash", "-c", _CONNECT, "bash", str(_RPC_PORT), *addresses])
         if answer.returncode in NOT_RUN:
             raise RunFailure(
-                "skipped",
                 f"Node {run.head.node.name!r} lacks 'bash', by which the driver sees whether RPC "
                 "servers listen; install it there.",
+                "skipped",
             )
         closed = answer.stdout.split()
         if not closed:
@@ -370,7 +364,7 @@ def _wait_until_listening(run: Run, servers: list[OwnedProcess]) -> None:
                 raise failure_of(server, f"The RPC server on {server.node!r}")
         if time.monotonic() > min(run.deadline, servers[0].started + _START_LIMIT_S):
             raise RunFailure(
-                "failed", f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
+                f"Nothing listens on {closed[0]}:{_RPC_PORT} after {_START_LIMIT_S:g} s."
             )
         time.sleep(0.01)
 

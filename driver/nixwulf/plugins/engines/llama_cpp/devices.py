@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import ModelShape
@@ -97,7 +96,7 @@ def look(run: Run) -> None:
         run.engine_found[_FLAGS, f"{program} on {run.head.node.name}"] = offers
         problem = options.rpc_problem(program, offers)
         if run.case.nodes > 1 and problem:
-            raise RunFailure("skipped", f"Node {run.head.node.name!r} has {problem}")
+            raise RunFailure(f"Node {run.head.node.name!r} has {problem}", "skipped")
 
 
 def flags(run: Run, program: str) -> tuple[str, ...]:
@@ -156,7 +155,7 @@ def require_few(run: Run) -> None:
     split, count = run.case.parallelism or "", len(of_client(run))
     if problem := splitting.problem("llama.cpp", SPLITS, ModelShape(), count, split):
         raise RunFailure(
-            "unsupported", f"{problem}, and these nodes have {count}; take fewer nodes."
+            f"{problem}, and these nodes have {count}; take fewer nodes.", "unsupported"
         )
 
 
@@ -195,7 +194,7 @@ def _shares(run: Run) -> list[str]:
         return []
     if run.sizes is None:
         raise RunFailure(
-            "unsupported", f"The header of {run.model} does not say how large its layers are."
+            f"The header of {run.model} does not say how large its layers are.", "unsupported"
         )
     nodes = [node.node for node in run.nodes]
     counts = memory.weights(run.sizes, run.case, nodes, run.facts)
@@ -245,9 +244,9 @@ def _chosen(run: Run, node: Connection, listed: Sequence[str]) -> tuple[str, ...
     shown = ", ".join(listed) or "the CPU only"
     if wanted != "any":
         raise RunFailure(
-            "skipped",
             f"Node {node.node.name!r} has no device of {wanted} for llama.cpp, its "
             f"llama-bench lists {shown}; see 'llama-bench --list-devices' there.",
+            "skipped",
         )
     raise devices.idle_gpu(
         "llama.cpp",
@@ -314,7 +313,7 @@ def _silent(node: str, text: str) -> str:
 
 
 def bench_problem(
-    asked: Sequence[str], layers: int, node: str, row: Mapping[str, Any]
+    asked: Sequence[str], layers: int, node: str, row: Mapping[str, object]
 ) -> str | None:
     """What a row of llama-bench's JSON has against devices and layers that were asked for."""
     backends = str(row.get("backends", ""))

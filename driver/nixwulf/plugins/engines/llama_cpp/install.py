@@ -13,12 +13,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.files import cache_dir, sha256_of
+from nixwulf.core.files import cache_dir, sha256_of, shipped_text
 from nixwulf.core.text import fingerprint
 from nixwulf.plugins.engines.local import Making, NodeBuild, Progress, Recipe, locked, printed
 
@@ -133,21 +132,17 @@ def download_steps(work: Path) -> list[list[str]]:
     sdist = ["download", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
     sdist += ["--no-binary", SDIST, "--dest", str(work)]
     sdist += ["--requirement", str(work / "requirements.txt")]
-    return [
-        [*pip, *tools, *locked(_LOCK)],
-        ["env", f"PYTHONPATH={work / 'tools'}", *pip, *sdist],
-    ]
+    return [[*pip, *tools, *locked(_LOCK)], ["env", f"PYTHONPATH={work / 'tools'}", *pip, *sdist]]
 
 
 def node_build() -> NodeBuild:
     """How it is built on a node, with the options of a build on this machine."""
-    script = resources.files("nixwulf") / "plugins" / "engines" / "llama_cpp" / "node.sh"
     return NodeBuild(
         SDIST_VERSION,
         SDIST_SHA256,
         f"{_SDIST_FOLDER}/{SOURCE_FOLDER}",
         _archive,
-        script.read_text("utf-8"),
+        shipped_text("plugins/engines/llama_cpp/node.sh"),
         (*BUILD_OPTIONS, "--", *BUILD_TARGETS),
         2 * 2**20,
         share_done,
@@ -250,11 +245,7 @@ def _version(programs: Mapping[str, Path]) -> str | None:
 
 def _require_tools() -> None:
     compiler = os.environ.get("CXX", "c++")
-    needed = {
-        "cmake": ("cmake",),
-        compiler: (compiler,),
-        "ninja or make": ("ninja", "make"),
-    }
+    needed = {"cmake": ("cmake",), compiler: (compiler,), "ninja or make": ("ninja", "make")}
     missing = [name for name, names in needed.items() if not any(map(shutil.which, names))]
     if missing:
         raise NixwulfError(

@@ -44,14 +44,10 @@ PARAMETERS = {
     "n_batch": Parameter(default=0, help="-b, tokens; 0: the program's own"),
     "n_ubatch": Parameter(default=0, help="-ub, tokens computed at once; 0: the program's own"),
     "type_k": Parameter(
-        default="f16",
-        choices=_CACHE_TYPES,
-        help="-ctk: type of the keys in the KV cache",
+        default="f16", choices=_CACHE_TYPES, help="-ctk: type of the keys in the KV cache"
     ),
     "type_v": Parameter(
-        default="f16",
-        choices=_CACHE_TYPES,
-        help="-ctv: type of the values in the KV cache",
+        default="f16", choices=_CACHE_TYPES, help="-ctv: type of the values in the KV cache"
     ),
     "split": Parameter(
         default=BY_MEMORY,
@@ -67,13 +63,7 @@ PARAMETERS = {
     ),
     "host_memory": Parameter(default=False, help="GGML_VK_PREFER_HOST_MEMORY=1 on all nodes"),
 }
-_FLAGS = {
-    "threads": "-t",
-    "n_batch": "-b",
-    "n_ubatch": "-ub",
-    "type_k": "-ctk",
-    "type_v": "-ctv",
-}
+_FLAGS = {"threads": "-t", "n_batch": "-b", "n_ubatch": "-ub", "type_k": "-ctk", "type_v": "-ctv"}
 
 # By the name of a flag in --help, newest first. llama.cpp merged --mmap and --direct-io into
 # --load-mode, and gave --flash-attn three values; a build has one form of each.
@@ -119,7 +109,7 @@ def rpc_problem(program: str, help_text: Collection[str]) -> str | None:
     )
 
 
-def common(parameters: Mapping[str, Any]) -> list[str]:
+def common(parameters: Mapping[str, object]) -> list[str]:
     """What llama-bench and llama-server take alike: what differs from a program's default."""
     return [
         word
@@ -129,14 +119,14 @@ def common(parameters: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def of_bench(parameters: Mapping[str, Any], flags: Collection[str]) -> list[str]:
+def of_bench(parameters: Mapping[str, object], flags: Collection[str]) -> list[str]:
     """What llama-bench alone takes; raises RunFailure unsupported for what its build lacks."""
     return _both("llama-bench", parameters, flags, _LOAD_OF_BENCH) + (
         ["--repack", "0"] if "--repack" in flags else []
     )
 
 
-def of_server(parameters: Mapping[str, Any], flags: Collection[str]) -> list[str]:
+def of_server(parameters: Mapping[str, object], flags: Collection[str]) -> list[str]:
     """What llama-server alone takes; raises RunFailure unsupported for what its build lacks."""
     return [
         *_both("llama-server", parameters, flags, _LOAD_OF_SERVER),
@@ -152,7 +142,7 @@ def verbose(flags: Collection[str]) -> list[str]:
 
 
 def of_draft(
-    parameters: Mapping[str, Any], model: str, gpus: Sequence[str], flags: Collection[str]
+    parameters: Mapping[str, object], model: str, gpus: Sequence[str], flags: Collection[str]
 ) -> list[str]:
     """What llama-server takes to draft: a model runs on the head alone.
 
@@ -165,7 +155,7 @@ def of_draft(
     if not speculation.speculates(parameters):
         return []
     if "--spec-type" not in flags:
-        raise RunFailure("unsupported", "This build of llama-server has no '--spec-type'.")
+        raise RunFailure("This build of llama-server has no '--spec-type'.", "unsupported")
     draft = speculation.of(parameters)
     name, count = _DRAFTS[draft.kind]
     words = ["--spec-type", draft.method or name]
@@ -189,13 +179,13 @@ def _both(
             continue
         form = next((by_value for flag, by_value in forms.items() if flag in flags), {})
         if value not in form:
-            raise RunFailure("unsupported", f"This build of {program} has no {key} {value!r}.")
+            raise RunFailure(f"This build of {program} has no {key} {value!r}.", "unsupported")
         words += form[value]
     return words
 
 
 def environment(
-    parameters: Mapping[str, Any], transport: str | None, attachment: Attachment | None
+    parameters: Mapping[str, object], transport: str | None, attachment: Attachment | None
 ) -> dict[str, str]:
     """Variables of every program on a node.
 

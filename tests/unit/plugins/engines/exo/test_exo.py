@@ -261,7 +261,7 @@ def test_the_proof_of_transport_begins_when_exo_is_ready_and_nothing_is_asked_af
 def test_a_placement_that_hangs_is_told_with_the_states_of_its_parts_and_why(world, monkeypatch):
     silent = json.loads((LAB / "runners-silent.json").read_text())
     world.runners = [state for state in silent.values() if "RunnerIdle" in state]
-    hang = RunFailure("hang", "'exo' was silent for 150 s.")
+    hang = RunFailure("'exo' was silent for 150 s.", "hang")
     monkeypatch.setattr(exo, "Clocks", Mock(return_value=Mock(check=Mock(side_effect=hang))))
     found = pytest.raises(RunFailure, match="silent for 150 s.*RunnerIdle, RunnerIdle")
     with found as caught, ENGINE.endpoint(world.run):

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.plugins.engines.local import Wheels
 from nixwulf.plugins.engines.mlx import ENGINE, MLX, MLX_LM, WHEELS
-from nixwulf.plugins.engines.wheels import Wheels
 from stand_in import put
 
 

@@ -4,10 +4,9 @@ import pytest
 
 from launch_plan import planned
 from nixwulf.plugins.engines import devices
-from nixwulf.plugins.engines.sglang import ENGINE, environment
-from nixwulf.plugins.engines.sglang.completer import Generate, context_of, positions
+from nixwulf.plugins.engines.sglang import ENGINE, Generate, context_of, environment, positions
 from nixwulf.plugins.runtime import passthrough
-from nixwulf.plugins.runtime.logprobs import Position
+from nixwulf.plugins.runtime.openai import Position
 from nixwulf.plugins.runtime.run import RunFailure
 
 MODEL = {"path": "/models/Qwen3-8B"}

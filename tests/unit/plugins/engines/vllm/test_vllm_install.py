@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.plugins.engines.local import Wheels
 from nixwulf.plugins.engines.vllm import CPU_VERSION, ENGINE, WHEELS
-from nixwulf.plugins.engines.wheels import Wheels
 from stand_in import put
 
 
