@@ -93,9 +93,9 @@ class Exo(Engine):
         if run.model.startswith("/"):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
             raise RunFailure(reason, "unsupported")
-        printed = run.output(run.head, '"$@"', *self.version_command({"exo": program}))
-        lines = (line.replace(" version ", " ") for line in printed.splitlines())
-        run.engine_facts["version"] = ", ".join(lines)
+        told = run.output(run.head, '"$@" || :', *self.version_command({"exo": program}))
+        if told:
+            run.engine_facts["version"] = ", ".join(told.replace(" version ", " ").splitlines())
         joined = api.network(_help(run), f"nixwulf-{run.name}")
         ranks.ask(run, self, "exo")
         environment = {**ENVIRONMENT, **joined.environment}

@@ -21,6 +21,7 @@ from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, api, argv
 from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep import hints
+from stand_in import put
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path("tests/fixtures/exo")
@@ -227,6 +228,26 @@ def test_the_record_has_versions_with_the_commit_and_what_each_node_computes_on(
     found = "exo 0.3.70 b5375f8ce, mlx 0.32.0, mlx-lm 0.32.2"
     assert run.engine_facts["version"] == found
     assert run.engine_facts["devices"] == ", ".join(f"{n.node.name}: metal" for n in run.nodes)
+
+
+def test_an_exo_whose_python_is_not_found_runs_without_a_version(exos, tmp_path, monkeypatch):
+    """As that of a wrapper, which is a shell's."""
+    wrapper = put(tmp_path, "exo")
+    run = exos.run
+    for facts in run.facts.values():
+        facts.programs["exo"] = str(wrapper)
+    told = type(run.nodes[0]).script
+
+    def script(self, text, *arguments, timeout_s=60):
+        if text == api.HELP:
+            return told(self, text, *arguments)
+        shell = ["sh", "-c", text, "sh", *arguments]
+        return subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+
+    monkeypatch.setattr(type(run.nodes[0]), "script", script)
+    ENGINE.start(run)
+    assert "version" not in run.engine_facts
+    assert len(run.started) == 2
 
 
 def test_an_exo_that_would_compute_on_a_macs_cpu_is_failed_before_it_is_started(exos):
