@@ -17,7 +17,8 @@ others [published](../../results/published/numbers.csv). `-`: no such run, not t
 
 * **described**: the newest version whose sources or documents its words were read in.
 * **its own outputs**: tests hold the driver against what that version itself printed.
-* **ran here**: on CPUs, in the lab; text and transport proved.
+* **ran here**: on CPUs, in the lab; text and transport proved. exo's own Rust part, which carries
+  messages between its nodes, was stood in for ([how](../../examples/exo/README.md)).
 
 """
 _FIXTURES = Path("tests/fixtures/provenance.toml")

@@ -226,7 +226,7 @@ def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
     assert meets.format("--force-master") in servers[1][1]
     place, ask = map(shlex.split, way.then)
     assert place[1] == "http://127.0.0.1:52415/place_instance"
-    assert json.loads(place[-1]) == exo.api.placement(run.model, run.case).body
+    assert json.loads(place[-1]) == exo.api.placement(run.model, "tensor", transport, 2).body
     assert json.loads(ask[-1])["model"] == run.model
 
 

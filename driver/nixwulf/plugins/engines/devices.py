@@ -22,14 +22,22 @@ _ANSWER = re.compile(rf"^{MARK} (\w+)$", re.MULTILINE)
 _ASK_S = 300
 
 _SCRIPT = shipped_text("plugins/engines/in_python.sh")
+# A version says little of what a checkout or git installed: releases of exo share one.
 PRINT_VERSIONS = """
-import sys
-from importlib.metadata import PackageNotFoundError, version
+import json, subprocess, sys
+from importlib.metadata import PackageNotFoundError, distribution
 for name in sys.argv[1:]:
     try:
-        print(name, "version", version(name))
+        found = distribution(name)
     except PackageNotFoundError:
-        pass
+        continue
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    commit = origin.get("vcs_info", {}).get("commit_id", "")
+    if "dir_info" in origin:
+        place = origin["url"].removeprefix("file://")
+        asked = ["sh", "-c", 'git -C "$0" rev-parse HEAD', place]
+        commit = subprocess.run(asked, capture_output=True, text=True).stdout
+    print(name, "version", found.version, *([commit[:9]] if commit else []))
 """
 
 

@@ -16,8 +16,7 @@ from nixwulf.nodes.ssh import Connection, each
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.exo import api
 from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
-from nixwulf.plugins.engines.mlx import Mlx
-from nixwulf.plugins.engines.mlx.ranks import rdma_problem
+from nixwulf.plugins.engines.mlx import Mlx, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.cables import OverCables
@@ -86,21 +85,23 @@ class Exo(Engine):
         """Random weights, and RDMA that MLX's jaccl is not for."""
         if point.get("random") is not None:
             return "exo takes a model by its name on Hugging Face, not random weights"
-        return super().unsupported(point) or rdma_problem(point)
+        return super().unsupported(point) or ranks.rdma_problem(point)
 
     def start(self, run: Run) -> None:
         """Start it on every node, alone in a namespace, and wait until all have met."""
-        run.engine_facts["origin"] = run.program("exo")
+        run.engine_facts["origin"] = program = run.program("exo")
         if run.model.startswith("/"):
             reason = f"exo takes no folder such as {run.model!r}; give the model an id instead."
             raise RunFailure(reason, "unsupported")
+        told = run.output(run.head, '"$@" || :', *self.version_command({"exo": program}))
+        if told:
+            run.engine_facts["version"] = ", ".join(told.replace(" version ", " ").splitlines())
         joined = api.network(_help(run), f"nixwulf-{run.name}")
+        ranks.ask(run, self, "exo")
+        environment = {**ENVIRONMENT, **joined.environment}
         for node in run.nodes:
-            worker = node is not run.head
-            environment = {**ENVIRONMENT, **joined.environment}
-            started = run.start(
-                node, "exo", argv(run, node, joined), environment, background=worker
-            )
+            command, worker = argv(run, node, joined), node is not run.head
+            started = run.start(node, "exo", command, environment, background=worker)
             started.no_progress = _COMPLAINT
         with _api(run) as endpoint:
             clocks = Clocks(run, endpoint.server)
@@ -135,7 +136,7 @@ class Exo(Engine):
             if run.fabric and case.transport == "tcp":
                 request = _on_fabric(run, previewed, _ask(endpoint, api.NETWORKS))
             else:
-                request = api.placement(model, case)
+                request = api.placement(model, case.parallelism, case.transport, case.nodes)
             _ask(endpoint, request)
             instance = _settled(
                 endpoint, api.INSTANCES, lambda answer: api.placed_instance(model, before, answer)
@@ -159,7 +160,7 @@ class Exo(Engine):
             servers.append(replace(one, argv=tuple(argv), environment=environment))
         servers.sort(key=lambda one: "--force-master" in one.argv)
         model, case = str(run.record["model"]["hub"]), run.case
-        placed = api.placement_of(model, case["parallelism"], case.get("transport"), case["nodes"])
+        placed = api.placement(model, case["parallelism"], case.get("transport"), case["nodes"])
         found = serving(self, run, servers, model)
         return replace(found, then=(post(_API_PORT, placed.path, placed.body), *found.then))
 
@@ -229,7 +230,7 @@ def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
     """
     clocks = Clocks(endpoint.run, endpoint.server)
     asked = time.monotonic()
-    while not api.is_ready(instance, _ask(endpoint, api.RUNNERS)):
+    while not api.is_ready(instance, runners := _ask(endpoint, api.RUNNERS)):
         if time.monotonic() > asked:
             lacking = api.download_problem(instance, _ask(endpoint, api.DOWNLOADS))
             if lacking is not None:
@@ -239,7 +240,11 @@ def _wait_until_ready(endpoint: Endpoint, instance: Instance) -> None:
         if instance.id not in _ask(endpoint, api.INSTANCES):
             raise RunFailure(f"exo gave up loading {instance.model!r}; read the logs.")
         endpoint.require_running()
-        clocks.check()
+        try:
+            clocks.check()
+        except RunFailure as failure:
+            reason = f"{failure} exo's parts of the model: {api.states(instance, runners)}."
+            raise RunFailure(reason, failure.outcome) from None
         time.sleep(_POLL_S)
 
 

@@ -1,7 +1,7 @@
 """exo's HTTP API, each request as data and what its answers say; and how its nodes find each other.
 
 Of v1.0.71 and of b5375f8 alike: https://github.com/exo-explore/exo/blob/b5375f8/docs/api.md and
-src/exo/api there. What they print is in tests/fixtures/exo.
+src/exo/api there. What they print is in tests/fixtures/exo and exo-lab.
 
 The version cannot tell which of zenoh and libp2p they use: it is 0.3.70 in v1.0.71, which has
 libp2p, and in https://github.com/exo-explore/exo/commit/09f9ea3, which has zenoh, and after it.
@@ -69,14 +69,7 @@ def previews(model: str) -> ExoRequest:
     return ExoRequest("GET", "/instance/previews", query={"model_id": model})
 
 
-def placement(model: str, case: Case) -> ExoRequest:
-    """Place the model as the case asks."""
-    return placement_of(model, case.parallelism, case.transport, case.nodes)
-
-
-def placement_of(
-    model: str, parallelism: str | None, transport: str | None, nodes: int
-) -> ExoRequest:
+def placement(model: str, parallelism: str | None, transport: str | None, nodes: int) -> ExoRequest:
     """The request that places a model.
 
     parallelism: "single", "pipeline" or "tensor". transport: "tcp" or "rdma"; None on one node.
@@ -86,10 +79,7 @@ def placement_of(
 
 
 def greedy(model: str, seed: int, count: int) -> ExoRequest:
-    """A chat whose tokens come back.
-
-    count: tokens of the answer.
-    """
+    """A chat whose answer has as many tokens as counted, with their texts."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": GREEDY}],
@@ -189,14 +179,22 @@ def download_problem(instance: Instance, answer: Any) -> str | None:
     """Why a node cannot have the files of an instance's model, or None."""
     for node in instance.runners:
         for status in answer.get(node, ()):
-            failed = status.get("DownloadFailed")
-            if failed and _model_of(failed["shardMetadata"]) == instance.model:
+            if not (failed := status.get("DownloadFailed")):
+                continue
+            (shard,) = failed["shardMetadata"].values()  # its kind is the one key around it
+            if shard["modelCard"]["modelId"] == instance.model:
                 folder = failed.get("modelDirectory")
                 return (
                     f"exo lacks the model on a node: {failed['errorMessage']}; put its files, or a "
                     f"link to their folder, at {folder!r} there."
                 )
     return None
+
+
+def states(instance: Instance, answer: Any) -> str:
+    """The states of an instance's parts, in words."""
+    known = (answer.get(runner) or {"unknown": None} for runner in instance.runners.values())
+    return ", ".join(next(iter(state)) for state in known)
 
 
 def is_ready(instance: Instance, answer: Any) -> bool:
@@ -233,11 +231,6 @@ def _read(instance: Mapping[str, Any]) -> Instance:
     inner = next(iter(instance.values()))
     shards = inner["shardAssignments"]
     return Instance(str(inner["instanceId"]), shards["modelId"], shards["nodeToRunner"])
-
-
-def _model_of(shard: Mapping[str, Any]) -> str:
-    """The model of a shard; its kind is the one key around it."""
-    return str(next(iter(shard.values()))["modelCard"]["modelId"])
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ print("{devices.MARK}", device)
 _FOUND = "mlx device"
 _REMEDY = (
     "install MLX for it there, as 'pip install \"mlx[cuda13]\"' does for NVIDIA's, in the "
-    "environment of mlx_lm.server"
+    "environment of "
 )
 _NO_SEND = (
     "MLX crosses NVIDIA's nodes by NCCL, for which it has no send, so no pipeline; take tensor"
@@ -96,7 +96,7 @@ def ask(run: Run, engine: Engine, program: str) -> None:
     Raises RunFailure: a node's GPU would not be used.
     """
     found = devices.ask(run, program, _PRINT_DEVICE)
-    devices.require_gpus(run, engine, found, _REMEDY)
+    devices.require_gpus(run, engine, found, _REMEDY + program)
     for name, device in found.items():
         run.engine_found[_FOUND, name] = (device,)
 
@@ -127,12 +127,9 @@ def _has_cuda(run: Run, node: Node) -> bool:
 
 
 def device_matrix(nodes: Sequence[Node], fabric: str) -> list[list[str | None]]:
-    """For each node a row with its device towards each node, None towards itself.
+    """For each of n nodes a row with its n devices, one towards each; None towards itself.
 
-    nodes: n of them, in the order of the ranks.
-
-    Returns:
-        n rows of n device names.
+    nodes: in the order of the ranks.
 
     Raises RunFailure: `unsupported` for a pair without a device: jaccl has no hops.
     """
@@ -256,14 +253,11 @@ def group_environment(run: Run, rank: int, path: str) -> dict[str, str]:
 
     rank: from 0, the head's. path: file with the group's text on the rank's node.
     """
-    if run.case.transport == "rdma":
-        coordinator = f"{run.meeting_address(run.head)}:{PORT}"
-        return {
-            "MLX_IBV_DEVICES": path,
-            "MLX_JACCL_COORDINATOR": coordinator,
-            "MLX_RANK": str(rank),
-        }
-    return {"MLX_HOSTFILE": path, "MLX_RANK": str(rank)}
+    variables = {"MLX_RANK": str(rank)}
+    if run.case.transport != "rdma":
+        return {"MLX_HOSTFILE": path, **variables}
+    coordinator = f"{run.meeting_address(run.head)}:{PORT}"
+    return {"MLX_IBV_DEVICES": path, "MLX_JACCL_COORDINATOR": coordinator, **variables}
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What exo is started with, by what its releases print, and its own benchmark's rows.
 
-Not yet run on hardware. tests/fixtures/exo is what two releases print: see tools/fixtures/exo.py.
+Run in the lab (examples/exo), not yet on hardware. tests/fixtures/exo is what two releases print:
+see tools/fixtures/exo.py.
 """
 
 import json
@@ -15,14 +16,18 @@ from unittest.mock import Mock
 import pytest
 
 from launch_plan import planned
-from nixwulf.plugins.engines import exo
+from nixwulf.plugins.engines import devices, exo
 from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, api, argv
 from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime.run import RunFailure
+from nixwulf.sweep import hints
+from stand_in import put
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
 FIXTURES = Path("tests/fixtures/exo")
 RELEASES = ("v1.0.71", "b5375f8")
+LAB = FIXTURES.parent / "exo-lab"
+TINY = "nixwulf/tiny"
 CHECKOUT = os.environ.get("NIXWULF_EXO_CHECKOUT")
 
 
@@ -148,6 +153,7 @@ class Started:
     def __init__(self, run, release):
         self.asked = []
         self.placed = {}
+        self.runners = [{"RunnerReady": {}}] * 2
         self.run = run
         text = (FIXTURES / release / "previews.json").read_text()
         for name, node in zip(("node-a", "node-b"), run.nodes, strict=True):
@@ -170,7 +176,8 @@ class Started:
             return {"previews": [one for one in self.previews if self.has_edges(one)]}
         if request == api.RUNNERS:
             shards = [next(iter(one.values()))["shardAssignments"] for one in self.placed.values()]
-            return {part: {"RunnerReady": {}} for one in shards for part in one["runnerToShard"]}
+            parts = [part for one in shards for part in one["runnerToShard"]]
+            return dict(zip(parts, self.runners, strict=False))
         if request.path == "/instance":
             instance = request.body["instance"]
             self.placed[next(iter(instance.values()))["instanceId"]] = instance
@@ -185,19 +192,70 @@ class Started:
 
 
 @pytest.fixture(params=RELEASES)
-def world(request, plan, monkeypatch):
-    """exo on what the driver starts for a ring on two of the four Macs."""
+def exos(request, plan, monkeypatch):
+    """exo on what the driver will start for a ring on two of the four Macs."""
     run = plan("tcp", "pipeline")
     exos = Started(run, request.param)
-    monkeypatch.setattr(type(run.nodes[0]), "script", lambda *_, **__: help_of(request.param))
+    exos.device = "metal"
+    versions = (LAB / "versions.txt").read_text()
+
+    def script(self, text, *arguments, timeout_s=60):
+        if text == api.HELP:
+            return help_of(request.param)
+        asks_device = any(devices.MARK in word for word in arguments)
+        # no output: what the driver's own script prints
+        return f"{devices.MARK} {exos.device}\n" if asks_device else versions
+
+    monkeypatch.setattr(type(run.nodes[0]), "script", script)
     monkeypatch.setattr(exo, "_api", lambda run: nullcontext(Mock(run=run)))
     monkeypatch.setattr(exo, "Clocks", Mock())
     monkeypatch.setattr(exo, "_SETTLE_S", 0)
     monkeypatch.setattr(exo, "_ask", exos.ask)
     monkeypatch.setattr(type(run), "prove_from_here", lambda run: exos.asked.append("PROOF"))
     run.deadline = 1e9
-    ENGINE.start(run)
     return exos
+
+
+@pytest.fixture
+def world(exos):
+    """The same once the driver has started it."""
+    ENGINE.start(exos.run)
+    return exos
+
+
+def test_the_record_has_versions_with_the_commit_and_what_each_node_computes_on(world):
+    run = world.run
+    found = "exo 0.3.70 b5375f8ce, mlx 0.32.0, mlx-lm 0.32.2"
+    assert run.engine_facts["version"] == found
+    assert run.engine_facts["devices"] == ", ".join(f"{n.node.name}: metal" for n in run.nodes)
+
+
+def test_an_exo_whose_python_is_not_found_runs_without_a_version(exos, tmp_path, monkeypatch):
+    """As that of a wrapper, which is a shell's."""
+    wrapper = put(tmp_path, "exo")
+    run = exos.run
+    for facts in run.facts.values():
+        facts.programs["exo"] = str(wrapper)
+    told = type(run.nodes[0]).script
+
+    def script(self, text, *arguments, timeout_s=60):
+        if text == api.HELP:
+            return told(self, text, *arguments)
+        shell = ["sh", "-c", text, "sh", *arguments]
+        return subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+
+    monkeypatch.setattr(type(run.nodes[0]), "script", script)
+    ENGINE.start(run)
+    assert "version" not in run.engine_facts
+    assert len(run.started) == 2
+
+
+def test_an_exo_that_would_compute_on_a_macs_cpu_is_failed_before_it_is_started(exos):
+    exos.device = "cpu"
+    with pytest.raises(RunFailure, match="computes on the CPU.* environment of exo") as caught:
+        ENGINE.start(exos.run)
+    assert caught.value.outcome == "failed"
+    assert not exos.run.started
 
 
 def test_what_the_driver_starts_meets_and_is_placed_on_two_nodes_of_the_fabric(world):
@@ -221,8 +279,59 @@ def test_the_proof_of_transport_begins_when_exo_is_ready_and_nothing_is_asked_af
         assert world.asked.count(api.DOWNLOADS) == 0, "exo lists every model that it knows"
 
 
+def test_a_placement_that_hangs_is_told_with_the_states_of_its_parts_and_why(world, monkeypatch):
+    silent = json.loads((LAB / "runners-silent.json").read_text())
+    world.runners = [state for state in silent.values() if "RunnerIdle" in state]
+    hang = RunFailure("'exo' was silent for 150 s.", "hang")
+    monkeypatch.setattr(exo, "Clocks", Mock(return_value=Mock(check=Mock(side_effect=hang))))
+    found = pytest.raises(RunFailure, match="silent for 150 s.*RunnerIdle, RunnerIdle")
+    with found as caught, ENGINE.endpoint(world.run):
+        pass
+    assert caught.value.outcome == "hang"
+    assert "ranks did not meet" in hints.hint_for(str(caught.value))
+    assert world.placed == {}
+
+
 def test_a_node_of_exo_that_the_cluster_file_does_not_have_is_named(world):
     run = world.run
     placed = api.require_placement(ID, run.case, {"previews": world.previews})
     with pytest.raises(RunFailure, match="has no address of the cluster file"):
         exo._on_fabric(run, placed, {})
+
+
+def lab_answer(name):
+    """What two nodes of exo answered in the lab: see tools/fixtures/exo-lab.py."""
+    return json.loads((LAB / f"{name}.json").read_text())
+
+
+def test_the_ring_that_exo_took_in_the_lab_is_what_the_driver_makes_of_its_answers(tmp_path):
+    matrix = {
+        "engine": ["exo"],
+        "benchmark": ["serve"],
+        "nodes": [2],
+        "fabric": ["thunderbolt"],
+        "transport": ["tcp"],
+        "parallelism": ["pipeline"],
+        "parameters": {"api": ["chat"]},
+    }
+    run = planned(tmp_path, "lab", {"id": TINY}, matrix, exo="/bin/exo")
+    previewed = api.require_placement(TINY, run.case, lab_answer("previews"))
+    request = exo._on_fabric(run, previewed, lab_answer("networks"))
+    assert request.path == "/instance"
+    assert request.body == lab_answer("creation")
+    (taken,) = lab_answer("instances").values()
+    assert taken == request.body["instance"]
+    here, there = (run.data_address(node) for node in run.nodes)
+    rings = [
+        [one["ip"] for one in ring] for ring in taken["MlxRingInstance"]["hostsByNode"].values()
+    ]
+    assert sorted(rings) == sorted([[api._NO_HOSTS[0], here], [there, api._NO_HOSTS[0]]])
+
+
+def test_the_answers_of_exo_in_the_lab_are_read():
+    assert len(lab_answer("nodes")) == 2
+    instance = api.placed_instance(TINY, (), lab_answer("instances"))
+    assert set(instance.runners) == set(lab_answer("nodes"))
+    assert api.is_ready(instance, lab_answer("runners"))
+    assert api.download_problem(instance, lab_answer("downloads")) is None
+    assert len(api.tokens(lab_answer("chat"))) == 32

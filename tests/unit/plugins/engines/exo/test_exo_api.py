@@ -55,7 +55,7 @@ def test_the_requests_of_a_run_in_their_order():
         exo_api.NODES,
         exo_api.previews(ID),
         exo_api.INSTANCES,
-        exo_api.placement(ID, case()),
+        exo_api.placement(ID, "tensor", "rdma", 2),
         exo_api.DOWNLOADS,
         exo_api.RUNNERS,
         exo_api.greedy(ID, 1, 32),
@@ -148,6 +148,14 @@ def test_a_failed_parts_diagnostics_are_in_the_reason():
     runners = json.loads((FIXTURES / "b5375f8" / "runners.json").read_text())
     with pytest.raises(RunFailure, match="Ring socket receive failed: errno 60"):
         exo_api.is_ready(Instance("i", ID, {"node-a": "RunnerFailed"}), runners)
+
+
+def test_the_states_of_a_models_parts_leave_out_what_is_over():
+    """Of a placement that hung in the lab, after three others."""
+    runners = json.loads((FIXTURES.parent / "exo-lab" / "runners-silent.json").read_text())
+    parts = Instance("i", ID, dict(enumerate([*runners][-2:])))
+    assert exo_api.states(parts, runners) == "RunnerIdle, RunnerIdle"
+    assert exo_api.states(Instance("i", ID, {"n1": "not yet known"}), runners) == "unknown"
 
 
 def test_a_node_without_the_models_files_is_a_reason_with_the_folder_that_exo_looks_for(answer):
