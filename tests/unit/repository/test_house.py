@@ -17,7 +17,7 @@ import house
 # files of one's own and JSON of tables (230). 57,610 lines in 338 files were then brought down by
 # merging small files of one idea and by docstrings without what a name and a type say.
 # `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 57_984, "files of it": 279}
+REACHED = {"lines of Python": 57_999, "files of it": 278}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():
