@@ -13,7 +13,6 @@ from nixwulf.plugins.engines.local import Wheels
 from nixwulf.plugins.engines.vllm import CPU_VERSION, ENGINE, WHEELS
 from stand_in import put
 
-
 # Where this machine has its programs: in the root of a build it is not /bin.
 PROGRAMS = Path(shutil.which("mkdir") or "/bin/mkdir").parent
 
