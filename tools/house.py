@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -125,6 +126,7 @@ def figures() -> list[Figure]:
         Figure("lines of Python", sum(lines), 31_500),
         Figure("files of it", len(lines), 210),
         Figure("lines of the longest file", max(lines), 700),
+        Figure("median lines of a file", round(statistics.median(lines)), 180),
         Figure("public classes that share a name", sum(map(len, shared_names(texts).values())), 6),
         Figure("files that name an engine outside of it", len(naming_engines(texts)), 0),
         Figure("words in README", in_readme(ROOT), MOST_IN_README),

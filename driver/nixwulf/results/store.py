@@ -277,7 +277,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 
 @contextmanager
 def only_driver(folder: Path) -> Iterator[None]:
-    """Nobody else runs what goes into the folder while the block lasts.
+    """Keep every other driver out of the folder while the block lasts.
 
     The folder is made where it is not there, and removed where nothing is left in it.
 

@@ -16,8 +16,9 @@ import house
 # outside found (250), builds that are announced and a desk that lacks something (130), rollback,
 # files of one's own and JSON of tables (230). 57,610 lines in 338 files were then brought down by
 # merging small files of one idea and by docstrings without what a name and a type say.
-# `tools/house.py --lines` counts today's.
-REACHED = {"lines of Python": 57_999, "files of it": 278}
+# The median of a file's lines is above its limit since issue 36 merged small files: it asks for
+# files of 250 to 450 lines. `tools/house.py --lines` counts today's.
+REACHED = {"lines of Python": 57_997, "files of it": 278, "median lines of a file": 184}
 
 
 def test_the_figures_of_the_layout_are_within_their_limits():

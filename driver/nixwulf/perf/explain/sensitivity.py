@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
@@ -13,6 +14,7 @@ from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict, token_parts
 from nixwulf.perf.work import forward
 
+_T = TypeVar("_T")
 ENOUGH = 5
 """Percent; a change of less is no help."""
 
@@ -30,19 +32,16 @@ class PredictionInputs:
 
     def prediction(self) -> Prediction:
         """Tokens a second with their interval."""
-        return predict(
-            self.platforms,
-            self.model,
-            self.strategy,
-            self.fabric,
-            metric=self.metric,
-            constants=self.constants,
-        )
+        return self._by(predict)
 
     @cached_property
     def speed(self) -> float:
         """Tokens a second, for which no interval is computed: a case asks for 15."""
-        parts, _ = token_parts(
+        parts, _ = self._by(token_parts)
+        return 1 / sum(parts.values())
+
+    def _by(self, sums: Callable[..., _T]) -> _T:
+        return sums(
             self.platforms,
             self.model,
             self.strategy,
@@ -50,7 +49,6 @@ class PredictionInputs:
             metric=self.metric,
             constants=self.constants,
         )
-        return 1 / sum(parts.values())
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Engine(ABC):
     version_options: tuple[str, ...] = ()
     """With them its first program prints its version; empty: see `packages`."""
     packages: tuple[str, ...] = ()
-    """Python packages whose versions make a build of it, told without importing any."""
+    """Python packages whose versions identify a build of it; reading them imports none."""
     wheels: Wheels | None = None
     """Where its programs come from on a machine without them; None: see `recipe`."""
     ports: tuple[int, ...] = ()

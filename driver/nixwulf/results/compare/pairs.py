@@ -183,7 +183,7 @@ def _without(
 
 
 def _any_model(shared: Identity) -> bool:
-    """Whether an engine ran a model that nobody stated: it may have been another on each side."""
+    """Whether an engine ran a model that no record names, so that each side may have another."""
     return bool(shared.get(Key("", "engine"))) and not shared.get(Key("", "model"))
 
 
