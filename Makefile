@@ -28,7 +28,7 @@ unit:
 test: setup-tests lint
 	$(PYTEST) $(PARALLEL) -m "not lab"
 	$(PYTEST) -n auto --dist loadfile -m waits
-	$(PYTEST) -m "lab and not waits"
+	$(PYTEST) -m "lab and not (waits or nightly)"
 
 # Hostile inputs, planted private texts and faults: a sample in at most 5 minutes. CAMPAIGN=all takes hours.
 CAMPAIGN = sample

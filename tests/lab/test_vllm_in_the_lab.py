@@ -1,7 +1,6 @@
 """vLLM in the lab: PyPI's build for CPUs, on one node and over two, and how its failures end."""
 
 import json
-import os
 import threading
 import time
 from functools import partial
@@ -20,10 +19,6 @@ pytestmark = pytest.mark.timeout(900)
 # Of a start: most of it is silent, and other work on the machine makes it longer.
 PROGRESS_S = 120
 LEFT = "ls /run/nixwulf/*.pid 2>/dev/null; grep -ls vllm /proc/[0-9]*/comm || true"
-LONGER = pytest.mark.skipif(
-    not os.environ.get("NIXWULF_VLLM"),
-    reason="one to three minutes of two cores each; NIXWULF_VLLM=1 runs them, as every night",
-)
 # no output: parameters of a case, and of one that is measured for long
 SMALL = {"executor": ["mp"], "gpu_memory_percent": [6], "max_model_len": [512]}
 TINY = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 256}
@@ -79,7 +74,7 @@ def names(record):
     return [metric["name"] for metric in record["metrics"]]
 
 
-@LONGER
+@pytest.mark.nightly
 def test_a_session_on_one_node_shows_what_its_cache_kept(run, cluster):
     given = {"turns": [2], "system": [64], "message": [16], "insertion": [0], "n_gen": [16]}
     record = run(plan_for(cluster, given, benchmark=["session"]))
@@ -102,7 +97,7 @@ def test_two_nodes_by_tensors_give_the_text_of_one_and_prove_their_fabric(run, c
     assert {"decode", "ttft", "throughput"} <= set(names(record))
 
 
-@LONGER
+@pytest.mark.nightly
 def test_drafts_by_n_grams_keep_the_text_and_are_counted(run, cluster):
     draft = {"method": "ngram", "tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
     record = run(plan_for(cluster, {**SERVE, "n_gen": [200], "draft": [draft]}))
@@ -117,7 +112,7 @@ def test_drafts_by_n_grams_keep_the_text_and_are_counted(run, cluster):
     assert config == {**wanted, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 
 
-@LONGER
+@pytest.mark.nightly
 def test_replicas_share_the_requests_out(run, cluster):
     given = {**SERVE, "requests": [4], "concurrency": [2]}
     record = run(plan_for(cluster, given, nodes=[2], parallelism=["replicas"]))
@@ -143,7 +138,7 @@ def signal_while_measuring(nodes, signal, moments):
     return on_phase
 
 
-@LONGER
+@pytest.mark.nightly
 def test_a_rank_killed_while_measuring_is_failed_with_its_signal(run, nodes, cluster):
     kill = signal_while_measuring(nodes, "-KILL", [])
     record = run(plan_for(cluster, LONG, **TENSOR), kill)
@@ -152,7 +147,7 @@ def test_a_rank_killed_while_measuring_is_failed_with_its_signal(run, nodes, clu
     assert "'vllm' on node 'n2' was ended by SIGKILL" in record["failure"]["reason"]
 
 
-@LONGER
+@pytest.mark.nightly
 def test_a_rank_stopped_while_measuring_is_a_hang(run, nodes, cluster):
     moments = []
     stop = signal_while_measuring(nodes, "-STOP", moments)
