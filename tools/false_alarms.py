@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from nixwulf.results.compare import interval as intervals
 from nixwulf.results.compare.gate import FALSE_ALARMS, power_of, shown_below
-from nixwulf.results.compare.interval import ASSUMED, Interval, Variance
-from nixwulf.results.compare.student import quantile
+from nixwulf.results.compare.interval import ASSUMED, Interval, Variance, quantile
 
 Array = NDArray[np.float64]
 SAMPLE_NOISE, SAMPLES = 0.003, 3

@@ -16,28 +16,9 @@ from nixwulf import __version__
 from nixwulf.cli.options import NamedGroup
 from nixwulf.core import interrupts
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
+from nixwulf.core.files import DATA, read_toml
 
-_COMMANDS = {
-    "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
-    "cluster": "Write a cluster file of what machines say, or check one.",
-    "compare": "Compare two sets of records where all conditions are equal.",
-    "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
-    "engines": "Show the engines of this machine; install one on nodes, remove it.",
-    "explain": "Say why records are as fast as they are, and what would help.",
-    "import": "Turn outputs of benchmarks that somebody ran into records.",
-    "lab": "Bring a cluster of namespaces on this machine up and down.",
-    "models": "Get models, push them to nodes, check every copy.",
-    "nodes": "Run commands on the nodes of a cluster; bring hung ones back.",
-    "predict": "Predict a model's speed on a cluster, and where the time goes.",
-    "preflight": "Say whether a cluster is fine: its file, its nodes, every gate.",
-    "publish": "Take what is private out of a run, so that others may see it.",
-    "report": "Make the report of a run again, in any format.",
-    "reproduce": "Repeat published numbers on your cluster, and say what is slow.",
-    "site": "Make a static site of records: tables, plots, a page for each.",
-    "tune": "Find the best configuration for a model: predict all, measure few.",
-    "update": "Switch deployed nodes to what the flake defines, or back.",
-    "validate": "Check records, clusters, sweeps and platforms by their schemas.",
-}
+_COMMANDS: dict[str, str] = read_toml(DATA / "commands.toml")
 
 
 class _LazyGroup(NamedGroup):

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.platforms import load_platform
@@ -235,16 +236,7 @@ class Goal:
     of_time: bool = False
 
 
-GOALS: Mapping[str, Goal] = {
-    one.name: one
-    for one in (
-        Goal("decode", "decode", "decoding one sequence"),
-        Goal("prompt", "prompt", "reading a prompt"),
-        Goal("throughput", "throughput", "tokens of all requests", loaded=True),
-        Goal("ttft", "ttft", "time to the first token", "ms", loaded=True, of_time=True),
-        Goal("efficiency", "decode", "decoding one sequence, a watt", "tok/s/W"),
-    )
-}
+GOALS = {name: Goal(name, **known) for name, known in read_toml(DATA / "goals.toml").items()}
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ A time is drawn as a bar of letters, one for each part of a prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import format_interval, format_significant, plural
 from nixwulf.perf.predict import Prediction
 from nixwulf.results.identity import REPLICAS
@@ -17,18 +18,7 @@ from nixwulf.results.identity import REPLICAS
 if TYPE_CHECKING:
     from nixwulf.perf.scenarios.candidates import Candidate, Question
 
-LETTERS: Mapping[str, tuple[str, str, str]] = {
-    "weights": ("W", "reading weights from memory", "bright_blue"),
-    "cache": ("K", "reading the KV cache", "cyan"),
-    "compute": ("C", "computing", "green"),
-    "attention": ("A", "comparing a prompt's tokens with those before", "bright_green"),
-    "activations": ("M", "memory for what a prompt's kernels hand on", "blue"),
-    "dispatch": ("D", "the host starting kernels", "yellow"),
-    "hops": ("H", "the host handing over to the next node", "magenta"),
-    "sync": ("S", "the collective's own time", "bright_magenta"),
-    "latency": ("L", "round trips of the link", "red"),
-    "transfer": ("T", "bytes over the link", "bright_red"),
-}
+LETTERS: Mapping[str, Sequence[str]] = read_toml(DATA / "model" / "parts.toml")
 """By part: its letter, what it is, and its colour."""
 _SMALL = 0.01
 

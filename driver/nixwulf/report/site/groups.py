@@ -8,20 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import GIB, format_significant, microseconds, plural, unit_name
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.report.site.rows import NOT_STATED, SiteRow, web_address
 
 _BILLION = 1e9
-_PLATFORM_FACTS = {
-    "memory_gib": ("memory", "GiB"),
-    "memory_bandwidth_gbs": ("memory bandwidth, measured", "GB/s"),
-    "memory_bandwidth_nominal_gbs": ("memory bandwidth, nominal", "GB/s"),
-    "price_usd": ("price", "US$"),
-    "idle_watts": ("idle", "W"),
-    "gpu_memory_fraction": ("share of the memory for the GPU", ""),
-    "kernel_floor": ("oldest kernel", ""),
-}
+_PLATFORM_FACTS: dict[str, list[str]] = read_toml(DATA / "site.toml")["platform_facts"]
 
 
 class Fact(NamedTuple):

@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from nixwulf.results.compare.interval import Interval, Variance
-from nixwulf.results.compare.student import probability, quantile, quantiles
+from nixwulf.results.compare.interval import (
+    Interval,
+    Variance,
+    probability,
+    quantile,
+    quantiles,
+)
 
 if TYPE_CHECKING:
     import numpy as np

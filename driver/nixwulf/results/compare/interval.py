@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from nixwulf.core.metric import percentile
-from nixwulf.results.compare.student import quantile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +37,10 @@ _RESAMPLES = 1000
 _SEED = 1
 _FEWEST_SAMPLES = 3
 _MOST_AT_ONCE = 1_000_000  # numbers in memory
+_POINTS = 4001
+_KNOTS = 60
+_MOST_FREEDOM = 1000.0  # as good as normal
+_LEAST_FREEDOM = 1.0
 
 
 @dataclass(frozen=True)
@@ -266,3 +270,47 @@ def _middle(samples: NDArray[np.float64], distribution: bool) -> NDArray[np.floa
         return np.asarray(samples.mean(axis=-1))
     rank = max(0, -(-samples.shape[-1] // 2) - 1)
     return np.asarray(np.partition(samples, rank, axis=-1)[..., rank])
+
+
+def probability(t: float, freedom: float) -> float:
+    """How probable a value of Student's t of at most t is, by its integral.
+
+    scipy, which has it for any degrees of freedom, is too large for this alone.
+    """
+    import numpy as np
+
+    angles, below = _distribution(_within(freedom))
+    return float(np.interp(math.atan(t / math.sqrt(_within(freedom))), angles, below))
+
+
+def quantile(share: float, freedom: float) -> float:
+    """The value below which this share of all is."""
+    import numpy as np
+
+    angles, below = _distribution(_within(freedom))
+    return math.tan(float(np.interp(share, below, angles))) * math.sqrt(_within(freedom))
+
+
+def quantiles(share: float, freedom: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As quantile, of a share above a half, by interpolation: for thousands of freedoms."""
+    import numpy as np
+
+    inverse = np.linspace(1 / _MOST_FREEDOM, 1 / _LEAST_FREEDOM, _KNOTS)
+    known = [math.log(quantile(share, 1 / one)) for one in inverse]
+    within = np.clip(freedom, _LEAST_FREEDOM, _MOST_FREEDOM)
+    return np.asarray(np.exp(np.interp(1 / within, inverse, known)))
+
+
+def _within(freedom: float) -> float:
+    return min(max(freedom, _LEAST_FREEDOM), _MOST_FREEDOM)
+
+
+@lru_cache(maxsize=128)
+def _distribution(freedom: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Angles, and the probability below each: t is their tangent by the root of freedom."""
+    import numpy as np
+
+    angles = np.linspace(-math.pi / 2, math.pi / 2, _POINTS)
+    density = np.maximum(np.cos(angles), 0.0) ** (freedom - 1)
+    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return angles, below / below[-1]

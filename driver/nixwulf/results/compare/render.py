@@ -31,7 +31,7 @@ from nixwulf.core.text import (
     some,
     unit_name,
 )
-from nixwulf.results.compare.comparison import Comparison, Difference
+from nixwulf.results.compare.comparison import Comparison
 from nixwulf.results.compare.gate import ENOUGH, Power
 from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
@@ -87,9 +87,14 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
         "a": {"name": comparison.a.name, "records": len(comparison.a.records)},
         "b": {"name": comparison.b.name, "records": len(comparison.b.records)},
         "over": list(comparison.over),
-        "differences": [difference_document(one) for one in comparison.differences],
+        "differences": [
+            {"what": one.what, "a": list(one.a), "b": list(one.b)} for one in comparison.differences
+        ],
         "pairs": [_pair(pair) for pair in comparison.pairs],
-        "failures": [_ending_document(ending) for ending in comparison.endings],
+        "failures": [
+            {"case": _flat(one.shared), "a": dict(one.a), "b": dict(one.b)}
+            for one in comparison.endings
+        ],
         "not_compared": [{"why": one.why, "case": _flat(one.shared)} for one in comparison.alone],
     }
     if limit is not None:
@@ -141,10 +146,6 @@ def _session_effect(interval: Interval) -> dict[str, Any]:
 
 def _power_document(power: Power) -> dict[str, Any]:
     return {key: value for key, value in vars(power).items() if value is not None}
-
-
-def _ending_document(ending: Ending) -> dict[str, Any]:
-    return {"case": _flat(ending.shared), "a": dict(ending.a), "b": dict(ending.b)}
 
 
 def _flat(identity: Identity) -> dict[str, Any]:
@@ -386,8 +387,3 @@ def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[K
 
 def _without_conditions(identity: Identity) -> Identity:
     return {k: v for k, v in identity.items() if k.group != "conditions" and k.name != "state"}
-
-
-def difference_document(difference: Difference) -> dict[str, Any]:
-    """A difference as JSON has it."""
-    return {"what": difference.what, "a": list(difference.a), "b": list(difference.b)}
