@@ -71,7 +71,7 @@ def bench(
     from nixwulf.plugins.engines import engines_without_run
     from nixwulf.report import load
     from nixwulf.sweep.plan import make_plan, plan_to_resume
-    from nixwulf.sweep.render import print_plan
+    from nixwulf.sweep.recording import print_plan
     from nixwulf.sweep.session import builds
 
     _require_companions(ctx.params)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.group(cls=NamedGroup, invoke_without_command=True)
-@json_format("Output format.")
+@json_format()
 @click.pass_context
 def engines(ctx: click.Context, form: str) -> None:
     """Show the engines' programs on this machine: the ones that the lab's nodes run.

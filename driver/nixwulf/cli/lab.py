@@ -65,7 +65,7 @@ def up(name: str, cluster: str, nodes: int | None) -> None:
 
 @lab.command()
 @_name
-@json_format("Output format.")
+@json_format()
 @click.pass_context
 def status(ctx: click.Context, name: str, form: str) -> None:
     """Show a lab's nodes and fabrics: what shapes them, and what was asked for.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import exp, hypot, log
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.text import Band
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
@@ -39,6 +40,11 @@ class Prediction:
     parts: Mapping[str, float]
     assumptions: tuple[str, ...]
     basis: int = 0
+
+    @property
+    def band(self) -> Band:
+        """The value and its interval."""
+        return Band(self.value, self.low, self.high)
 
 
 def predict(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from math import ceil, log2
+from math import ceil, inf, log2
 from operator import add, attrgetter
 
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
@@ -128,13 +128,13 @@ def forward(
     spread = min(nodes, max(1, model.kv_heads)) if tensor else 1
     seconds = [
         (
-            share * read / (platform.bandwidth_gbs * 1e9),
-            (1 / spread if tensor else share) * cached / (platform.bandwidth_gbs * 1e9),
-            share * flops / (platform.tflops * 1e12) if platform.tflops else 0.0,
-            share * looking / (platform.tflops * 1e12) if platform.tflops else 0.0,
-            (1 if tensor else share) * handed_on / (platform.bandwidth_gbs * 1e9),
+            share * read / (node.bandwidth_gbs * 1e9),
+            (1 / spread if tensor else share) * cached / (node.bandwidth_gbs * 1e9),
+            share * flops / (node.tflops * 1e12 or inf),  # no time where it is not known
+            share * looking / (node.tflops * 1e12 or inf),
+            (1 if tensor else share) * handed_on / (node.bandwidth_gbs * 1e9),
         )
-        for share, platform in zip(shares, platforms, strict=True)
+        for share, node in zip(shares, platforms, strict=True)
     ]
     # Tensors are computed side by side, and the slowest node is waited for; a pipeline is a queue.
     weights, cache, compute, attention, activations = (

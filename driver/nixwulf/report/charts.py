@@ -23,8 +23,7 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from nixwulf.core.files import DATA, read_toml, shipped_text
-from nixwulf.core.text import clean, format_significant
-from nixwulf.report.lines import Band
+from nixwulf.core.text import Band, clean, format_significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -318,7 +317,8 @@ def _draw_predicted(axes: Axes, chart: Chart, parts: _DrawnParts) -> None:
         place = (across, mark.style, mark.predicted)
         if mark.predicted and place not in drawn:
             drawn.add(place)  # of one on another neither would be pale
-            ends = (mark.predicted, [across] * 3)
+            band = mark.predicted
+            ends = ((band.low, band.value, band.high), [across] * 3)
             look = _band(mark.style) | ({"marker": "|"} if chart.names else {})
             part = DrawnPart(f"band {colour(mark.style)}", clean(mark.predicted_words))
             (pale,) = axes.plot(*(ends if chart.names else ends[::-1]), markevery=[1], **look)

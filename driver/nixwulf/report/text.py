@@ -18,6 +18,7 @@ from nixwulf.core.document import (
     pipe_table,
     print_table,
 )
+from nixwulf.core.files import as_json
 from nixwulf.core.text import clean, plural
 from nixwulf.report.findings import findings
 from nixwulf.report.provenance import fabrics, facts
@@ -198,4 +199,4 @@ def to_json(records: Iterable[Record]) -> str:
         {name: value for name, value in row.items() if value not in (None, "")}
         for row in as_rows(tidy(records))
     ]
-    return json.dumps({"columns": TIDY_COLUMNS, "rows": rows}, indent=1, allow_nan=False) + "\n"
+    return as_json({"columns": TIDY_COLUMNS, "rows": rows})

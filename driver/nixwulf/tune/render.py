@@ -17,17 +17,18 @@ from rich.console import Console
 
 from nixwulf.core.document import Table, rich_table, say
 from nixwulf.core.files import cache_dir
-from nixwulf.core.text import format_interval, format_significant, plural
+from nixwulf.core.text import Band, format_significant, plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.nodes.lab.node import HOME
 from nixwulf.nodes.lab.state import state_of
+from nixwulf.perf.scenarios.text import ASSUMED
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines.serving import Serving, Started, Written, measured_run
 from nixwulf.plugins.runtime.replicas import servers_of
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
 from nixwulf.tune.options import Request, first_of_each_reason, no_watts
-from nixwulf.tune.search import Decision, Estimate, Ranked, SearchState, best, order, ranking
+from nixwulf.tune.search import Decision, Ranked, SearchState, best, order, ranking
 
 
 def not_tried(request: Request) -> tuple[str, ...]:
@@ -191,7 +192,7 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
         one = ranked[n]
         when = one.out or (str(queue.index(n) + 1) if n in queue else "-")
         words = state.options[n].words
-        rows.append((str(place), words, shown(state, one.estimate), minutes(one.seconds), when))
+        rows.append((str(place), words, state.shown(one.estimate).text, minutes(one.seconds), when))
     console.print()
     console.print(rich_table(Table(("", "strategy", "predicted", "to measure", "order"), rows)))
     for left in first_of_each_reason(state.left_out):
@@ -210,7 +211,7 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
     for sentence in not_tried(state.request):
         say(console, f"- {sentence}.")
     assumptions = dict.fromkeys(sentence for view in state.priors for sentence in view.assumptions)
-    say(console, "\nAssumed, because it is not known:")
+    say(console, f"\n{ASSUMED}")
     for sentence in assumptions:
         say(console, f"- {sentence}")
 
@@ -228,8 +229,8 @@ def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, An
             {
                 "strategy": state.options[n].words,
                 "case": state.options[n].case.document(),
-                "predicted": state.shown(state.first[n]),
-                "now": state.shown(ranked[n].estimate),
+                "predicted": state.shown(state.first[n])._asdict(),
+                "now": state.shown(ranked[n].estimate)._asdict(),
                 "measured": ranked[n].measured,
                 "to_measure_s": ranked[n].seconds,
                 "order": queue.index(n) + 1 if n in queue else None,
@@ -244,7 +245,7 @@ def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, An
     }
 
 
-def print_measurement(console: Console, state: SearchState, n: int, before: Estimate) -> None:
+def print_measurement(console: Console, state: SearchState, n: int, before: Band) -> None:
     """Print the result of a measurement beside its prediction just before it."""
     words = state.options[n].words
     if n in state.out:
@@ -257,7 +258,7 @@ def print_measurement(console: Console, state: SearchState, n: int, before: Esti
     leads = " It leads." if best(ranked) == n else ""
     say(
         console,
-        f"{words}: {format_significant(estimate.value)} {state.unit}; was {speed(before)}, "
+        f"{words}: {format_significant(estimate.value)} {state.unit}; was {before.text}, "
         f"{off}.{leads} {plural(left, 'strategy')} left that could be better.",
     )
 
@@ -286,8 +287,8 @@ def print_result(
             rest.append(one.estimate)
             continue
         measured = format_significant(state.shown(one.estimate).value) if one.measured else one.out
-        now = "" if one.measured or one.out else shown(state, one.estimate)
-        row = (str(place), state.options[n].words, measured, shown(state, state.first[n]), now)
+        now = "" if one.measured or one.out else state.shown(one.estimate).text
+        row = (str(place), state.options[n].words, measured, state.shown(state.first[n]).text, now)
         rows.append(row[: len(columns)])
     console.print()
     console.print(rich_table(Table(columns, rows)))
@@ -296,7 +297,7 @@ def print_result(
         say(
             console,
             "Not measured, for none of them should be better: "
-            f"{plural(len(rest), 'strategy')}, the nearest {shown(state, highest)}.",
+            f"{plural(len(rest), 'strategy')}, the nearest {state.shown(highest).text}.",
         )
     say(console, f"\nStopped after {plural(len(state.took), 'run')}: {decision.why}.")
     if top is None:
@@ -305,7 +306,7 @@ def print_result(
     say(
         console,
         f"Best measured: {state.options[top].words}: {format_significant(estimate.value)} "
-        f"{state.unit}; predicted at first {speed(first)}, {_off(first, estimate)}.",
+        f"{state.unit}; predicted at first {first.text}, {_off(first, estimate)}.",
     )
     _still_open(console, ranked, top)
     _to_serve(console, state, top, cluster)
@@ -353,16 +354,6 @@ def print_no_watts(console: Console, state: SearchState) -> None:
     )
 
 
-def shown(state: SearchState, estimate: Estimate) -> str:
-    """The same in the unit of the search."""
-    return speed(state.shown(estimate))
-
-
-def speed(estimate: Estimate) -> str:
-    """'~15.2 (12.4 to 18.6)'."""
-    return format_interval(estimate.value, estimate.low, estimate.high)
-
-
 def minutes(seconds: float) -> str:
     """'12 s', '4.1 min', '30 min'."""
     if seconds < _MINUTE:
@@ -370,7 +361,7 @@ def minutes(seconds: float) -> str:
     return f"{seconds / _MINUTE:.{0 if seconds > _TEN_MINUTES else 1}f} min"
 
 
-def _off(predicted: Estimate, measured: Estimate) -> str:
+def _off(predicted: Band, measured: Band) -> str:
     inside = predicted.low <= measured.value <= predicted.high
     factor = measured.value / predicted.value
     return f"{100 * (factor - 1):+.0f} %, {'inside' if inside else 'outside'}"

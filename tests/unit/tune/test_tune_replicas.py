@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from nixwulf.core.text import Band
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.perf.scenarios.candidates import Candidate, Question, candidates
 from nixwulf.perf.scenarios.forecast import EVEN, forecast
@@ -12,7 +13,7 @@ from nixwulf.perf.scenarios.source import read_model
 from nixwulf.results.identity import REPLICAS
 from nixwulf.tune.options import GOALS, Request, measurement_of, predicted_time, read_subject
 from nixwulf.tune.render import behind_one_url, not_tried, serve_commands, serving
-from nixwulf.tune.search import Estimate, begin
+from nixwulf.tune.search import begin
 
 MODEL = "gpt-oss-20b"
 
@@ -109,7 +110,7 @@ def test_a_time_is_ranked_by_its_reciprocal_and_shown_as_the_time():
     record = {"metrics": [metric], "power": {}, "cluster": {}, "case": {"nodes": 1}}
     assert measurement_of(GOALS["ttft"], record).speed == pytest.approx(4.0)
     state = begin(request("ttft"))
-    assert state.shown(Estimate(4.0, 2.0, 8.0)) == Estimate(250.0, 125.0, 500.0)
+    assert state.shown(Band(4.0, 2.0, 8.0)) == Band(250.0, 125.0, 500.0)
     assert state.unit == "ms"
 
 

@@ -16,9 +16,14 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.explain.cache import out_of_cache
 from nixwulf.perf.explain.causes import WeighedDiagnostic, unpredicted, weighed
-from nixwulf.perf.explain.measured import BaselineIndex, MeasuredCase, Unmeasured, measured_in
+from nixwulf.perf.explain.measured import (
+    BaselineIndex,
+    MeasuredCase,
+    Unmeasured,
+    measured_in,
+    out_of_cache,
+)
 from nixwulf.perf.explain.remedies import Remedy, remedies
 from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, roofline, sensitivities
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
@@ -296,14 +301,10 @@ def calibrated(
     assumption = (
         f"{name}: no published facts; the speed of one node measured in this run is taken for it"
     )
+    speeds = (work.weights + work.cache) / seconds, _PERFECT
     if metric == "prompt":
-        computed = work.compute + work.attention
-        platform = PlatformFacts(
-            name, _KIND, _PERFECT, computed / seconds, assumptions=(assumption,)
-        )
-    else:
-        read = work.weights + work.cache
-        platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(assumption,))
+        speeds = _PERFECT, (work.compute + work.attention) / seconds
+    platform = PlatformFacts(name, _KIND, *speeds, assumptions=(assumption,))
     known = choose(family(strategy, _KIND), _KIND)
     sure = hypot(_SURE, error)
     deviations = (sure, sure, sure, sure, *known.deviations[4:6], sure)

@@ -5,13 +5,13 @@ A time is drawn as a bar of letters, one for each part of a prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.core.text import format_interval, format_significant, plural
+from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.predict import Prediction
 from nixwulf.results.identity import REPLICAS
 
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 LETTERS: Mapping[str, Sequence[str]] = read_toml(DATA / "model" / "parts.toml")
 """By part: its letter, what it is, and its colour."""
 _SMALL = 0.01
-
-
-def speed(prediction: Prediction) -> str:
-    """'~15.2 (12.4 to 18.6)', tok/s with its 80 % interval."""
-    return format_interval(prediction.value, prediction.low, prediction.high)
+ASSUMED = "Assumed, because it is not known:"
 
 
 def change(before: Prediction, after: Prediction) -> str:
@@ -101,6 +97,7 @@ def percentages(parts: Mapping[str, float]) -> str:
                      if share >= _SMALL)  # fmt: skip
 
 
-def legend(parts: Mapping[str, float]) -> list[str]:
-    """What the letters of the parts that take time stand for, a line each."""
-    return [f"{LETTERS[name][0]} {name}: {LETTERS[name][1]}" for name in LETTERS if parts.get(name)]
+def legend(predictions: Iterable[Prediction]) -> list[str]:
+    """What the letters of the parts that take time in any of them stand for, a line each."""
+    known = {name for one in predictions for name, seconds in one.parts.items() if seconds}
+    return [f"{LETTERS[name][0]} {name}: {LETTERS[name][1]}" for name in LETTERS if name in known]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from nixwulf.core.document import (
     pipe_table,
     rich_table,
 )
+from nixwulf.core.files import as_json
 from nixwulf.core.metric import accepted, short_name
 from nixwulf.core.text import (
     case_name,
@@ -105,7 +105,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
             **({"power": _power_document(power)} if (power := comparison.power(limit)) else {}),
         }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return as_json(document)
 
 
 def _heads(comparison: Comparison, names: Names) -> list[str]:

@@ -390,11 +390,7 @@ class Watch:
         known = self._run.power
         for node in self._run.nodes:
             name = node.node.name
-            twin = self._twin(name)
-            if twin:
-                self._twins.add(name)
-                self._reasons[name] = twin
-            elif name not in known.silent:
+            if not self._is_twin(name) and name not in known.silent:
                 argv = ["sh", "-c", _IN_BASH, "sh", _script(), "sh", ROOT, f"{INTERVAL_S:g}"]
                 self._samplers[name] = OwnedProcess.start(
                     node, f"power-{name}", argv, {}, self._run.raw, background=True
@@ -449,15 +445,15 @@ class Watch:
         ]
         return document(self._samples(), meters, self._window, self._run.power.idle, metrics)
 
-    def _twin(self, name: str) -> str:
-        """Why a node is not sampled whose machine another node of the run is, as in the lab."""
-        machines = self._run.power.machines
-        for other in (node.node.name for node in self._run.nodes):
-            if other == name:
-                return ""
-            if machines.get(name) and machines[name] == machines.get(other):
-                return f"the same machine as {other}"
-        return ""
+    def _is_twin(self, name: str) -> bool:
+        """Whether its machine is that of a node before it, as in the lab: it gets no sampler."""
+        machines, names = self._run.power.machines, [node.node.name for node in self._run.nodes]
+        for other in names[: names.index(name)] if machines.get(name) else ():
+            if machines[name] == machines.get(other):
+                self._twins.add(name)
+                self._reasons[name] = f"the same machine as {other}"
+                return True
+        return False
 
     def _wait_until_ready(self) -> None:
         known, until = self._run.power, time.monotonic() + _READY_S
@@ -475,11 +471,7 @@ class Watch:
         for name in waiting:
             self._reasons[name] = f"its sampler printed nothing in {_READY_S:g} s"
         for name in list(self._samplers):
-            twin = self._twin(name)
-            if twin:
-                self._twins.add(name)
-                self._reasons[name] = twin
-            if name in self._reasons:
+            if self._is_twin(name) or name in self._reasons:
                 self._samplers.pop(name).stop()
 
     def _wait_while_sampling(self, until: float) -> None:
