@@ -50,11 +50,9 @@ def run_case(
 
     KeyboardInterrupt passes through, after the teardown.
 
-    Args:
-        run: the case on its nodes; its model's paths and its limit in time are set here.
-        bring: brings the case's model to the nodes that read it, if the case has one.
-        references: texts of earlier runs, which this one is compared with.
-        shaped_by: gives what shapes the fabric of a lab, None on machines.
+    run: the case on its nodes; its model's paths and its limit in time are set here. bring: brings
+    the case's model to the nodes that read it. references: texts of earlier runs, to compare with.
+    shaped_by: gives what shapes the fabric of a lab, None on machines.
     """
     started = datetime.now(UTC)
     found = Findings()

@@ -1,6 +1,6 @@
 """The record of a run, put together from what its phases found.
 
-Also a plan on a terminal, and how a sweep goes on: a live line where there is one, else plain lines.
+Also, for the terminal, a plan and how a sweep goes on: a live line where there is one, or lines.
 """
 
 from __future__ import annotations

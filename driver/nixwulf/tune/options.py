@@ -123,10 +123,9 @@ def read_subject(
 ) -> ModelChoice:
     """The model of a command line.
 
-    Args:
-        text: a path on the nodes, a name on Hugging Face, or 'random'.
-        facts_of: where its facts are; empty: in the file if this machine has it, else by its name.
-        tokenizer: path on the head of a model that has it in another file; else empty.
+    text: a path on the nodes, a name on Hugging Face, or 'random'. facts_of: where its facts are;
+    empty: in the file if this machine has it, else by its name. tokenizer: path on the head of a
+    model that has it in another file; else empty.
 
     Raises InputError: for what no engine reads, and for unknown facts.
     """

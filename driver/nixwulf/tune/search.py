@@ -82,12 +82,9 @@ def seconds(
 ) -> float:
     """The estimated duration of one run, in seconds.
 
-    Args:
-        moved_bytes_a_second: bandwidth of the fabric; unused where moved_share is 0.
-        moved_share: share of the weights that cross the fabric, as llama.cpp's do, 0 to 1.
-        prompt: tokens of a prompt read a second; None where it is not predicted.
-        sequence: tokens of the prompt and of the answer.
-        passes: repetitions of the sequence, the one that warms up included.
+    moved_bytes_a_second: of the fabric, which moved_share of the weights (0 to 1) cross, as
+    llama.cpp's do. prompt: tokens read a second; None where it is not predicted. sequence: tokens
+    of the prompt and of the answer. passes: its repetitions, the one that warms up included.
     """
     n_prompt, n_gen = sequence
     once = weight_bytes / _DISK
@@ -501,10 +498,9 @@ def measure(
 ) -> Decision:
     """Measure until no other strategy can be better or the time is up; gives why it stopped.
 
-    Args:
-        budget_s: seconds from when the nodes are up; no run outlives it.
-        on_run_end: gets the place of each strategy whose run has ended.
-        beside: called while the nodes are brought up: nothing may run beside a measurement.
+    budget_s: seconds from when the nodes are up; no run outlives it. on_run_end: gets the place of
+    each strategy whose run has ended. beside: called while the nodes are brought up: nothing may
+    run beside a measurement.
 
     Raises GateError: where nodes cannot be reached.
     """

@@ -124,10 +124,8 @@ def download(
 ) -> Path:
     """One file; goes on where an earlier attempt was cut off, if it is the same file still.
 
-    Args:
-        url: where it is; redirections are followed, and other hosts get no Authorization.
-        require_room: called with its size in bytes.
-        size: the bytes that it has to have; None: as many as the server says at first.
+    url: redirections are followed, and other hosts get no Authorization. require_room: called with
+    its size in bytes. size: the bytes that it has to have; None: as many as the server says first.
 
     Raises:
         Cut: it did not arrive, or only a part, which is kept.
@@ -231,10 +229,8 @@ def get(
 ) -> Document:
     """Name, bytes, sha256 and origin of a model; one that is there is not fetched again.
 
-    Args:
-        source: ORG/REPO on a hub, a URL of one file, or a path.
-        only: a pattern of the names of a repository's files.
-        sha256: what one file has to be, in hexadecimal digits.
+    source: ORG/REPO on a hub, a URL of one file, or a path. only: a pattern of the names of a
+    repository's files. sha256: what one file has to be, in hexadecimal digits.
 
     Raises:
         InputError: there is no such model, or it has to be chosen.

@@ -110,15 +110,11 @@ def cells(row: SiteRow, links: Links) -> dict[str, Value]:
     split = row.parallelism if row.nodes > 1 else ""
     fabric = links.page("fabrics", fabric_name(row)) if row.crosses else ""
     spread = row.measured.spread if row.measured and row.measured.percentiles else ("", "", "")
-    percentiles = ", ".join(
-        f"{name} {text}" for name, text in zip(PERCENTILES, spread, strict=True) if text
-    )
+    named = zip(PERCENTILES, spread, strict=True)
+    percentiles = ", ".join(f"{name} {text}" for name, text in named if text)
+    model = links.page("models", row.model) if row.model else ""
     return {
-        "model": Cell(
-            brief(row.model),
-            brief(row.weights),
-            href=links.page("models", row.model) if row.model else "",
-        ),
+        "model": Cell(brief(row.model), brief(row.weights), href=model),
         "metric": brief(row.key.words) if row.metric else "no number",
         "value": _value(row, links),
         "per W": per_watt,
@@ -132,10 +128,7 @@ def cells(row: SiteRow, links: Links) -> dict[str, Value]:
         ),
         "fabric": Cell(brief(row.link), split, href=fabric),
         "engine": Cell(brief(row.program), _version(row)),
-        "conditions": Cell(
-            brief(row.condition_words if row.measured else row.reason),
-            percentiles,
-        ),
+        "conditions": Cell(brief(row.condition_words if row.measured else row.reason), percentiles),
         "kind": row.kind,
         "source": Cell(brief(row.source.name) or row.started[:10], href=row.source.url),
     }

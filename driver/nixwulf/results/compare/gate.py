@@ -87,11 +87,8 @@ class Power:
 def power_of(intervals: Sequence[Interval], n_runs: int, limit: float) -> Power | None:
     """The power of a comparison, by the mean noise of its cases, were that normal.
 
-    n_runs: on the side with fewer; with more of them, the other has as many times more. limit: the
-    share of A.
-
-    Returns:
-        None where nothing varies or is judged.
+    None where nothing varies or is judged. n_runs: on the side with fewer; with more of them, the
+    other has as many times more. limit: the share of A.
     """
     noisy = [one for one in intervals if one.error > 0]
     if not noisy:

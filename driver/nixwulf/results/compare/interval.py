@@ -110,13 +110,8 @@ def ratio_interval(a: Sessions, b: Sessions, distribution: bool) -> Interval | N
     Several runs are resampled first, then the samples in each of them, for samples of one run are
     correlated; of one run, its samples are. The same numbers always give the same interval.
 
-    Args:
-        a: the samples of each run of one side, by its session.
-        b: those of the other; a session that both have is one in which they were run in turn.
-        distribution: whether the median is compared, and not the mean.
-
-    Returns:
-        None where a side has under 3 samples, or none above 0.
+    None where a side has under 3 samples, or none above 0. In a session that both have they were
+    run in turn. distribution: whether the median is compared, and not the mean.
     """
     sides = [_side(side, distribution) for side in (a, b)]
     if None in sides:
@@ -222,10 +217,8 @@ def _of_sessions(one: _Side, two: _Side, weight: float) -> tuple[Variance, float
 def _noise(runs: Runs, sessions: int, distribution: bool) -> Variance | None:
     """The variance of a side's value by its runs, of which those of a session are alike.
 
-    runs: their samples, all sessions brought to one level.
-
-    Returns:
-        None where each session is of one run; not a number where a resample has no logarithm.
+    None where each session is of one run; not a number where a resample has no logarithm. runs:
+    their samples, all sessions brought to one level.
     """
     import numpy as np
 

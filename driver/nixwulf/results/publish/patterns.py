@@ -290,12 +290,8 @@ def known_words(
 
     Nodes become n1, n2, ... in the order of the cluster file, else of the largest run.
 
-    Args:
-        cluster: its cluster file as the plan has it; may be empty.
-        closed: words that are never private.
-        users: of the driver's machine.
-        hosts: names of the driver's machine.
-        homes: folders of these users there.
+    cluster: its cluster file as the plan has it; may be empty. closed: words that are never
+    private. users, hosts, homes: of the driver's machine.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
     found = _Private(closed)
