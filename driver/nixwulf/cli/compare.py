@@ -50,10 +50,10 @@ def compare(
       nixwulf compare fabric=lan fabric=cable --in runs/first --over fabric
       nixwulf compare platform=dgx-spark platform=framework-desktop --over platform
     """
-    from nixwulf.results.compare import render
-    from nixwulf.results.compare.comparison import compare_paths
+    from nixwulf.results.compare import comparison, render
+    from nixwulf.results.compare.pairs import read_side
 
-    comparison = compare_paths(a, b, folder, over)
-    print_form(form, render, comparison, limit)
+    compared = comparison.compare(read_side(a, folder), read_side(b, folder), over)
+    print_form(form, render, compared, limit)
     if limit is not None:
-        ctx.exit(comparison.exit_code(limit))
+        ctx.exit(compared.exit_code(limit))

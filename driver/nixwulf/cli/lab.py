@@ -126,13 +126,7 @@ def exec_(name: str, node: str, command: tuple[str, ...]) -> None:
 @click.option("--delay-us", type=float, metavar="X", help="One-way delay in microseconds.")
 @click.option("--rate-gbps", type=float, metavar="Y", help="Rate of each direction in Gbit/s.")
 @click.option("--loss-percent", type=float, metavar="Z", help="Share of frames dropped.")
-def link(
-    name: str,
-    fabric: str,
-    delay_us: float | None,
-    rate_gbps: float | None,
-    loss_percent: float | None,
-) -> None:
+def link(name: str, fabric: str, **given: float | None) -> None:
     """Change a fabric while the lab is up, and print what it was measured to give.
 
     What is not given stays as it is. A lab on which a sweep runs is left alone.
@@ -148,7 +142,6 @@ def link(
     from nixwulf.nodes.ssh import connections
 
     found = labs.find(name)
-    given = {"delay_us": delay_us, "rate_gbps": rate_gbps, "loss_percent": loss_percent}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if not changes:
         raise InputError(

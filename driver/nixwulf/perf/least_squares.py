@@ -28,10 +28,11 @@ def solve(
     """The unknowns that fit measurements and priors best, and their covariance.
 
     linear: at values of the unknowns, how far off each measurement is, and its slope by each
-    unknown (measurements x unknowns). start: what each unknown is before, which it is pulled to; precision:
-    inverse of the covariance of that (unknowns x unknowns). longest: the most that an unknown is
-    moved in a round; settled: a round that moves all of them less is the last one. first: where the
-    search begins; None: at start. robust: whether measurements that are far off count less.
+    unknown (measurements x unknowns). start: what each unknown is before, which it is pulled to;
+    precision: inverse of the covariance of that (unknowns x unknowns). longest: the most that an
+    unknown is moved in a round; settled: a round that moves all of them less is the last one.
+    first: where the search begins; None: at start. robust: whether measurements that are far off
+    count less: no single one bends the rest.
     """
     import numpy as np
 

@@ -95,12 +95,6 @@ def seconds(
     return start + _LOADS * once + _CHECKED / decode + passes * (reading + n_gen / decode)
 
 
-def correction(estimated: Sequence[float], took: Mapping[int, float]) -> float:
-    """By which factor the runs so far took longer than estimated."""
-    known = sum(estimated[n] for n in took)
-    return sum(took.values()) / known if known else 1.0
-
-
 @dataclass(frozen=True)
 class Prior:
     """A strategy before it is measured: its prior, how long measuring takes, what is assumed."""
@@ -409,7 +403,8 @@ class SearchState:
     def ranked(self) -> list[Ranked]:
         """For the search."""
         planned = [one.seconds for one in self.priors]
-        factor = correction(planned, self.took)
+        known = sum(planned[n] for n in self.took)
+        factor = sum(self.took.values()) / known if known else 1.0  # longer than estimated so far
         return [
             Ranked(
                 estimate,

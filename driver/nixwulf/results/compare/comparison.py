@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import rank
 from nixwulf.results.compare.gate import Power, power_of, shown_below
-from nixwulf.results.compare.pairs import Alone, Ending, Pair, Side, pair_up, read_side
+from nixwulf.results.compare.pairs import Alone, Ending, Pair, Side, pair_up
 from nixwulf.results.identity import Identity, Key
 from nixwulf.results.record import Record
 
@@ -83,17 +82,6 @@ def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
         tuple(sorted(found.endings, key=lambda ending: _case_order(ending.shared))),
         tuple(sorted(found.alone, key=lambda one: (one.why, _order(one.shared)))),
     )
-
-
-def compare_paths(a: str, b: str, folder: Path, over: Sequence[str] = ()) -> Comparison:
-    """Compare what two paths or queries name.
-
-    a: a path, or a query of the folder's records: what is compared with. folder: where queries
-    choose from.
-
-    Raises InputError: for what names no record, and when the sides have no equal conditions.
-    """
-    return compare(read_side(a, folder), read_side(b, folder), over)
 
 
 def _differences(a: Side, b: Side, over: Sequence[str]) -> Iterable[Difference]:
