@@ -88,10 +88,10 @@ def status(ctx: click.Context, name: str, form: str) -> None:
             places = (f"{key} {end.address}" for key in node.fabric_names for end in node.ends(key))
             click.echo(f"  {node.name}: {', '.join(places)}")
         for fabric, values in fabrics.items():
-            counted = _counted(values)
-            click.echo(
-                f"  {fabric}: {_asked(found.shape(fabric))}, by {values['shaping']}{counted}"
-            )
+            words = [_asked(found.shape(fabric)), f"by {values['shaping']}"]
+            counts = (key for key in values if key not in ("shape", "shaping"))
+            words += [f"{values[key]} frames {key}" for key in counts]
+            click.echo(f"  {fabric}: {', '.join(words)}")
     else:
         click.echo(f"Lab {name!r} was killed; clean up with: nixwulf lab down --name {name}")
     if not found.is_up:
@@ -183,11 +183,6 @@ def _print_measured(found: Lab, fabric: str) -> None:
 def _asked(shape: Shape) -> str:
     rate = "any rate" if shape.rate_gbps is None else f"{shape.rate_gbps:g} Gbit/s"
     return f"{shape.delay_us:g} us one way, {rate}, {shape.loss_percent:g} % loss"
-
-
-def _counted(values: dict[str, Any]) -> str:
-    counters = {key: value for key, value in values.items() if key not in ("shape", "shaping")}
-    return "".join(f", {value} frames {key}" for key, value in counters.items())
 
 
 def _document(found: Lab, fabrics: dict[str, Any]) -> dict[str, Any]:

@@ -61,11 +61,6 @@ _OF_THE_MACHINE = {
 _NO_ROOM = ("failed to map segment from shared object", "can't start new thread")
 
 
-def _complain(words: str) -> None:
-    with suppress(OSError):  # of a stream that is full too
-        InputError(words).show()
-
-
 def _of_the_machine(error: Exception) -> str:
     """What a user can mend of a failure of the system's; empty for a fault of ours."""
     if not isinstance(error, OSError):
@@ -101,7 +96,8 @@ def main() -> None:
     except (OSError, MemoryError, ImportError, RuntimeError) as error:
         if not (words := _of_the_machine(error)):
             raise
-        _complain(words)
+        with suppress(OSError):  # of a stream that is full too
+            InputError(words).show()
         code = EXIT_USAGE
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:

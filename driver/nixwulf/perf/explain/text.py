@@ -176,12 +176,12 @@ def labels(explained: Sequence[Explained]) -> list[str]:
         for key, value in _under(one).items():
             seen[case(one), one.metric][key].add(str(value))
     counts = Counter((case(one), one.metric) for one in explained)
-    found = [
-        _label(one.metric, _under(one), seen[case(one), one.metric])
-        if counts[case(one), one.metric] > 1
-        else one.metric
-        for one in explained
-    ]
+    found = []
+    for one in explained:
+        varied = [key for key, values in seen[case(one), one.metric].items() if len(values) > 1]
+        differ = ", ".join(f"{k} {v}" for k, v in _under(one).items() if k in varied)
+        several = differ and counts[case(one), one.metric] > 1
+        found.append(f"{one.metric} ({differ})" if several else one.metric)
     same = Counter(zip(map(case, explained), found, strict=True))
     return [
         label if same[case(one), label] == 1 else f"{label} of {one.record['id']}"
@@ -199,11 +199,6 @@ def _under(one: Explained) -> Mapping[str, Any]:
     }
     known = {key: value for key, value in described.items() if value}
     return {**known, **one.case["parameters"], **one.conditions}
-
-
-def _label(metric: str, under: Mapping[str, Any], seen: Mapping[str, set[str]]) -> str:
-    differ = [f"{key} {value}" for key, value in under.items() if len(seen[key]) > 1]
-    return f"{metric} ({', '.join(differ)})" if differ else metric
 
 
 _BAR = 40

@@ -103,7 +103,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "limit": limit,
             "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
-            **({"power": _power_document(power)} if (power := comparison.power(limit)) else {}),
+            **({"power": _known(power)} if (power := comparison.power(limit)) else {}),
         }
     return as_json(document)
 
@@ -124,8 +124,8 @@ def _heads(comparison: Comparison, names: Names) -> list[str]:
 def _pair(pair: Pair) -> dict[str, Any]:
     document: dict[str, Any] = {
         "case": _flat(pair.shared),
-        "a": _side(pair.a),
-        "b": _side(pair.b),
+        "a": _known(pair.a),
+        "b": _known(pair.b),
         "ratio": pair.ratio,
         "interval": None if pair.interval is None else [pair.interval.low, pair.interval.high],
         "session_effect": None if pair.interval is None else _session_effect(pair.interval),
@@ -135,17 +135,13 @@ def _pair(pair: Pair) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value not in (None, "")}
 
 
-def _side(value: SideValue) -> dict[str, Any]:
-    return {key: one for key, one in vars(value).items() if one != ""}
+def _known(found: SideValue | Power) -> dict[str, Any]:
+    return {key: value for key, value in vars(found).items() if value not in (None, "")}
 
 
 def _session_effect(interval: Interval) -> dict[str, Any]:
     assumed = {"assumed_stddev_of_a_session": ASSUMED} if interval.basis == "assumed" else {}
     return {"basis": interval.basis, "stddev": math.sqrt(interval.sessions.of), **assumed}
-
-
-def _power_document(power: Power) -> dict[str, Any]:
-    return {key: value for key, value in vars(power).items() if value is not None}
 
 
 def _flat(identity: Identity) -> dict[str, Any]:
@@ -229,7 +225,7 @@ def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
             _value(pair.a),
             _value(pair.b),
             "" if pair.ratio is None else f"{pair.ratio:.3f}",
-            _interval(pair),
+            f"{pair.interval.low:.3f} to {pair.interval.high:.3f}" if pair.interval else "",
             pair.word,
         )
         for pair in comparison.pairs
@@ -275,12 +271,6 @@ def _values(values: tuple[str, ...]) -> str:
 def _value(value: SideValue) -> str:
     text = format_significant(value.value) if value.value else "0"
     return text + accepted(value.acceptance)
-
-
-def _interval(pair: Pair) -> str:
-    if pair.interval is None:
-        return ""
-    return f"{pair.interval.low:.3f} to {pair.interval.high:.3f}"
 
 
 def _ending(ending: Ending) -> str:
