@@ -62,12 +62,10 @@ def _strategies(request: Request) -> Iterator[str]:
 
 
 _LAB = "serve"
-_BEHIND = (
-    "The last line, nginx, puts them behind one URL; it was not measured: the measured requests "
-    "went to the nodes over ssh, each to that with the fewest in flight."
+_APART = (
+    "Each replica answers on a port of its own; in the measurement each request went to that with "
+    "the fewest in flight."
 )
-_PROXY = "nixwulf-nginx.conf"
-_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
     if servers_of(run.case) == 1:
         return engine.serve_commands(run)
     first, *others = map(engine.serve_commands, run.alone())
-    return replace(first, replicas=tuple(others), notes=(*first.notes, _BEHIND))
+    return replace(first, replicas=tuple(others), notes=(*first.notes, _APART))
 
 
 def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeCommands:
@@ -119,47 +117,22 @@ def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeComman
 
     several = [served, *served.replicas]
     ports = range(served.port, served.port + len(several))
-    then, write, proxy = served.then, "", ""
-    if served.replicas:
-        write, proxy = behind_one_url(ports, ports.stop)
-        *each, ask = then  # such as the placing of a model by exo, and a request
-        asked = [(line, port) for port in ports for line in each] + [(ask, ports.stop)]
-        own = f"127.0.0.1:{served.port}/"
-        then = tuple(line.replace(own, f"127.0.0.1:{port}/") for line, port in asked)
+    own = f"127.0.0.1:{served.port}/"
     up = shlex.join(["nixwulf", "lab", "up", "--name", _LAB, "--cluster", named])
     return ServeCommands(
         first=(
             *((up,) if cluster.is_lab else ()),
             *(put(file) for one in several for file in one.before),
-            *([write] if write else []),
         ),
-        servers=(
-            *(
-                line
-                for one, port in zip(several, ports, strict=True)
-                for line in started(one, port)
-            ),
-            *([proxy] if proxy else []),
+        servers=tuple(
+            line for one, port in zip(several, ports, strict=True) for line in started(one, port)
         ),
-        then=then,
+        # Such as the placing of a model by exo, and a request.
+        then=tuple(
+            line.replace(own, f"127.0.0.1:{port}/") for port in ports for line in served.then
+        ),
         last=(f"nixwulf lab down --name {_LAB}",) if cluster.is_lab else (),
     )
-
-
-def behind_one_url(ports: Sequence[int], front: int) -> tuple[str, str]:
-    """What puts servers behind one port of this machine: its file, and nginx, not as a daemon.
-
-    least_conn (https://nginx.org/en/docs/http/ngx_http_upstream_module.html) is what was measured;
-    without proxy_buffering a token comes when it is made.
-    """
-    servers = " ".join(f"server 127.0.0.1:{port};" for port in ports)
-    folders = " ".join(f"{name}_temp_path tmp;" for name in _PATHS)
-    text = (
-        f"daemon off; pid nginx.pid; events {{}} http {{ access_log off; {folders} "
-        f"upstream replicas {{ least_conn; {servers} }} server {{ listen 127.0.0.1:{front}; "
-        "location / { proxy_pass http://replicas; proxy_buffering off; proxy_read_timeout 1h; } } }"
-    )
-    return (f"echo {shlex.quote(text)} > {_PROXY}", f'nginx -p "$PWD" -e stderr -c "$PWD/{_PROXY}"')
 
 
 _MINUTE = 60.0
