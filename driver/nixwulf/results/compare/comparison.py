@@ -9,7 +9,7 @@ from typing import Any
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import rank
-from nixwulf.results.compare.gate import Power, power_of, shown_below
+from nixwulf.results.compare.gate import shown_below
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, Side, pair_up
 from nixwulf.results.identity import Identity, Key
 from nixwulf.results.record import Record
@@ -47,12 +47,6 @@ class Comparison:
         found = shown_below([interval for _, interval in judged if interval], limit)
         slow = (pair for pair, interval in judged if interval in found)
         return (*slow, *(ending for ending in self.endings if ending.worse))
-
-    def power(self, limit: float) -> Power | None:
-        """How often what truly is below this share of A is caught; None where nothing is judged."""
-        judged = [(one, min(p.a.n_runs, p.b.n_runs)) for p in self.pairs if (one := p.judged)]
-        fewest = min((runs for _, runs in judged), default=0)
-        return power_of([one for one, _ in judged], fewest, limit)
 
     def exit_code(self, limit: float) -> int:
         """What --fail-below gives; raises InputError when nothing could be below at all."""

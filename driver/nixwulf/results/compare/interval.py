@@ -38,7 +38,6 @@ _SEED = 1
 _FEWEST_SAMPLES = 3
 _MOST_AT_ONCE = 1_000_000  # numbers in memory
 _POINTS = 4001
-_KNOTS = 60
 _MOST_FREEDOM = 1000.0  # as good as normal
 _LEAST_FREEDOM = 1.0
 
@@ -282,16 +281,6 @@ def quantile(share: float, freedom: float) -> float:
 
     angles, below = _distribution(_within(freedom))
     return math.tan(float(np.interp(share, below, angles))) * math.sqrt(_within(freedom))
-
-
-def quantiles(share: float, freedom: NDArray[np.float64]) -> NDArray[np.float64]:
-    """As quantile, of a share above a half, by interpolation: for thousands of freedoms."""
-    import numpy as np
-
-    inverse = np.linspace(1 / _MOST_FREEDOM, 1 / _LEAST_FREEDOM, _KNOTS)
-    known = [math.log(quantile(share, 1 / one)) for one in inverse]
-    within = np.clip(freedom, _LEAST_FREEDOM, _MOST_FREEDOM)
-    return np.asarray(np.exp(np.interp(1 / within, inverse, known)))
 
 
 def _within(freedom: float) -> float:

@@ -32,7 +32,6 @@ from nixwulf.core.text import (
     unit_name,
 )
 from nixwulf.results.compare.comparison import Comparison
-from nixwulf.results.compare.gate import ENOUGH, Power
 from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
 from nixwulf.results.identity import Identity, Key, differing
@@ -103,7 +102,6 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "limit": limit,
             "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
-            **({"power": _known(power)} if (power := comparison.power(limit)) else {}),
         }
     return as_json(document)
 
@@ -135,7 +133,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value not in (None, "")}
 
 
-def _known(found: SideValue | Power) -> dict[str, Any]:
+def _known(found: SideValue) -> dict[str, Any]:
     return {key: value for key, value in vars(found).items() if value not in (None, "")}
 
 
@@ -301,34 +299,16 @@ def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
 def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
     below = comparison.below(limit)
     judged = sum(pair.judged is not None for pair in comparison.pairs)
-    power = comparison.power(limit)
-    found = [_power(power)] if power else []
     if not below:
         of = plural(judged, "judged pair")
-        return [f"None of {of} is shown to be below {limit:g} of A.", *found] if judged else []
+        return [f"None of {of} is shown to be below {limit:g} of A."] if judged else []
     cases = dict.fromkeys(
         f"{names.case(one.shared)} ({one.metric.replace('_', ' ')})"
         if isinstance(one, Pair)
         else f"{names.case(one.shared)} (failed)"
         for one in below
     )
-    return [f"Below {limit:g} of A: {'; '.join(cases)}.", *found]
-
-
-def _power(power: Power) -> str:
-    """'With 3 runs a side a true -10 % is caught in 26 % of sweeps; 6 runs catch 80 %.'"""
-    text = (
-        f"With {power.n_runs} runs a side a true {100 * (power.target - 1):+.0f} % is caught in "
-        f"{100 * power.caught:.0f} % of sweeps"
-    )
-    enough = f"{100 * ENOUGH:.0f} %"
-    if power.caught >= ENOUGH:
-        return f"{text}."
-    if power.runs is not None:
-        return f"{text}; {power.runs} runs catch {enough}."
-    if power.in_turn is not None:
-        return f"{text}; {power.in_turn} runs in turn in one session catch {enough}."
-    return f"{text}; more runs alone do not catch {enough}."
+    return [f"Below {limit:g} of A: {'; '.join(cases)}."]
 
 
 def _sessions(comparison: Comparison) -> list[str]:
