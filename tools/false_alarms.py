@@ -1,4 +1,4 @@
-"""How often --fail-below fails though nothing changed, and what it finds against what it says.
+"""How often --fail-below fails though nothing changed, and how often it finds a slow case.
 
 Usage: .venv/bin/python tools/false_alarms.py [SWEEPS]
 
@@ -20,16 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixwulf.results.compare import interval as intervals
-from nixwulf.results.compare.gate import FALSE_ALARMS, power_of, shown_below
-from nixwulf.results.compare.interval import ASSUMED, Interval, Variance
-from nixwulf.results.compare.student import quantile
+from nixwulf.results.compare.gate import FALSE_ALARMS, shown_below
+from nixwulf.results.compare.interval import ASSUMED, Interval, Variance, quantile
 
 Array = NDArray[np.float64]
 SAMPLE_NOISE, SAMPLES = 0.003, 3
 LIMIT = 0.95
 CASES = 20
 AT_ONCE = 100
-SAID = 10
 # The effect of a session, and how noisy B is by A.
 DESIGNS = {
     "in turn": (0.0, 1.0),
@@ -168,24 +166,22 @@ def rows(sweeps: int) -> Iterator[str]:
 
 
 def cell(sweeps: Sweeps) -> str:
-    """False alarms, then how often a slow case is found and how often that is predicted."""
+    """False alarms, then how often a slow case is found."""
     alarms = fmean(bool(one) for one in sweeps.found(LIMIT))
     slow = sweeps.slowed(LIMIT**2)
     found = fmean(0 in one for one in slow.found(LIMIT, only=0))
-    powers = (power_of(slow.intervals(n), min(sweeps.setting.runs), LIMIT) for n in range(SAID))
-    predicted = fmean(one.caught for one in powers if one)
-    return "  |" + "".join(f"{100 * share:>6.1f}" for share in (alarms, found, predicted))
+    return "  |" + "".join(f"{100 * share:>7.1f}" for share in (alarms, found))
 
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if sys.argv[1:] else 2000
     print(
         f"# --fail-below {LIMIT}, {count} sweeps a cell, in %: sweeps that fail though nothing "
-        f"changed;\n# of cases at {LIMIT**2:.4f}, found, and the power that is printed\n"
+        f"changed;\n# of cases at {LIMIT**2:.4f}, found\n"
     )
     print(
         f"{'':<30}{'noise':<8}{'runs':>6}{'cases':>7}"
-        + "".join(f"  | {f'of {noise:.0%} a run':>17}" for noise in RUN_NOISES)
+        + "".join(f"  | {f'of {noise:.0%} a run':>13}" for noise in RUN_NOISES)
     )
     for row in rows(count):
         print(row, flush=True)

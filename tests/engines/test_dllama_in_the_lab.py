@@ -18,7 +18,7 @@ import pytest
 
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import parse_model, place
-from nixwulf.llm.random_dllama import MODEL, TOKENIZER
+from nixwulf.llm.dllama import MODEL, TOKENIZER
 from nixwulf.nodes import lab
 from nixwulf.nodes.ssh import connections, open_all
 from nixwulf.plugins.engines.distributed_llama import ENGINE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markdown import table
 
-from nixwulf.sweep.hints import HINTS
+from nixwulf.sweep.phases import HINTS
 
 _OTHERS = Path(__file__).with_name("symptoms.toml")
 _INTRODUCTION = """# Symptom, cause, what to do

@@ -27,7 +27,7 @@ from nixwulf.perf.constants import (
     family,
     weight_of,
 )
-from nixwulf.perf.predict import total, uneven
+from nixwulf.perf.predict import Configuration, total, uneven
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
@@ -385,7 +385,8 @@ def place(case: Case) -> tuple[str, str]:
 @cache
 def _row(case: Case) -> tuple[float, ...]:
     """What each constant scales, what none does, and the seconds that were measured."""
-    work, tokens = total(case.platforms, case.model, case.strategy, case.fabric, metric=case.metric)
+    of = Configuration(case.platforms, case.model, case.strategy, case.fabric)
+    work, tokens = total(of, case.metric)
     counts = [getattr(work, _FIELDS[name]) for name in NAMES]
     counts[NAMES.index("weights")] += work.activations
     return (*counts, work.beside, work.latency + work.transfer, tokens / case.value)

@@ -71,7 +71,7 @@ def bench(
     from nixwulf.plugins.engines import engines_without_run
     from nixwulf.report import load
     from nixwulf.sweep.plan import make_plan, plan_to_resume
-    from nixwulf.sweep.render import print_plan
+    from nixwulf.sweep.recording import print_plan
     from nixwulf.sweep.session import builds
 
     _require_companions(ctx.params)
@@ -109,7 +109,7 @@ def _report(
 
     Raises NixwulfError: the report cannot be written.
     """
-    from nixwulf.report import print_summary, summary_of, write
+    from nixwulf.report import summary_of, text, write
 
     if stopped:
         stopped.show()
@@ -121,7 +121,7 @@ def _report(
             raise
         error.show()
         return stopped.exit_code
-    print_summary(summary)
+    text.to_terminal(summary)
     click.echo(f"Report: {page}")
     records = summary.folder.records
     code = EXIT_OK if compared is None else _compare(partial(compared, str(folder), records), limit)

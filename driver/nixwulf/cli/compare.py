@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import FilePath, fail_below, table_format
+from nixwulf.cli.options import FilePath, fail_below, print_form, table_format
 
 
 @click.command()
@@ -50,14 +50,10 @@ def compare(
       nixwulf compare fabric=lan fabric=cable --in runs/first --over fabric
       nixwulf compare platform=dgx-spark platform=framework-desktop --over platform
     """
-    from nixwulf.results.compare import render as show
-    from nixwulf.results.compare.comparison import compare_paths
+    from nixwulf.results.compare import comparison, render
+    from nixwulf.results.compare.pairs import read_side
 
-    comparison = compare_paths(a, b, folder, over)
-    if form == "table":
-        show.to_terminal(comparison, limit)
-    else:
-        render = show.to_markdown if form == "md" else show.to_json
-        click.echo(render(comparison, limit), nl=False)
+    compared = comparison.compare(read_side(a, folder), read_side(b, folder), over)
+    print_form(form, render, compared, limit)
     if limit is not None:
-        ctx.exit(comparison.exit_code(limit))
+        ctx.exit(compared.exit_code(limit))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.group(cls=NamedGroup, invoke_without_command=True)
-@json_format("Output format.")
+@json_format()
 @click.pass_context
 def engines(ctx: click.Context, form: str) -> None:
     """Show the engines' programs on this machine: the ones that the lab's nodes run.
@@ -39,11 +39,7 @@ def engines(ctx: click.Context, form: str) -> None:
     """
     if ctx.invoked_subcommand:
         return
-    found = _found()
-    if form == "json":
-        print_json(found)
-    else:
-        _print(found)
+    (print_json if form == "json" else _print)(_found())
 
 
 @engines.command()
@@ -183,8 +179,6 @@ def _print(found: list[dict[str, Any]]) -> None:
             click.echo(f"{name}: {origin}, version {row['version']}")
             for program, place in row["programs"].items():
                 click.echo(f"  {program}: {place}")
-        elif row["built_from"]:
-            built = f"the first run on the lab builds it from {row['built_from']}"
-            click.echo(f"{name}: not found; {built}")
         else:
-            click.echo(f"{name}: not found")
+            built = f"; the first run on the lab builds it from {row['built_from']}"
+            click.echo(f"{name}: not found{built if row['built_from'] else ''}")

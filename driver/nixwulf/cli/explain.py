@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import FilePath, table_format
+from nixwulf.cli.options import FilePath, print_form, table_format
 
 
 @click.command()
@@ -25,7 +25,4 @@ def explain(path: Path, form: str) -> None:
     from nixwulf.perf.explain.explanation import explain as explain_path
 
     explained, rest = explain_path(find_results(path))
-    if form == "table":
-        text.to_terminal(explained, rest)
-    else:
-        click.echo((text.to_markdown if form == "md" else text.to_json)(explained, rest), nl=False)
+    print_form(form, text, explained, rest)

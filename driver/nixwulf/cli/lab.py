@@ -65,7 +65,7 @@ def up(name: str, cluster: str, nodes: int | None) -> None:
 
 @lab.command()
 @_name
-@json_format("Output format.")
+@json_format()
 @click.pass_context
 def status(ctx: click.Context, name: str, form: str) -> None:
     """Show a lab's nodes and fabrics: what shapes them, and what was asked for.
@@ -88,10 +88,10 @@ def status(ctx: click.Context, name: str, form: str) -> None:
             places = (f"{key} {end.address}" for key in node.fabric_names for end in node.ends(key))
             click.echo(f"  {node.name}: {', '.join(places)}")
         for fabric, values in fabrics.items():
-            counted = _counted(values)
-            click.echo(
-                f"  {fabric}: {_asked(found.shape(fabric))}, by {values['shaping']}{counted}"
-            )
+            words = [_asked(found.shape(fabric)), f"by {values['shaping']}"]
+            counts = (key for key in values if key not in ("shape", "shaping"))
+            words += [f"{values[key]} frames {key}" for key in counts]
+            click.echo(f"  {fabric}: {', '.join(words)}")
     else:
         click.echo(f"Lab {name!r} was killed; clean up with: nixwulf lab down --name {name}")
     if not found.is_up:
@@ -126,13 +126,7 @@ def exec_(name: str, node: str, command: tuple[str, ...]) -> None:
 @click.option("--delay-us", type=float, metavar="X", help="One-way delay in microseconds.")
 @click.option("--rate-gbps", type=float, metavar="Y", help="Rate of each direction in Gbit/s.")
 @click.option("--loss-percent", type=float, metavar="Z", help="Share of frames dropped.")
-def link(
-    name: str,
-    fabric: str,
-    delay_us: float | None,
-    rate_gbps: float | None,
-    loss_percent: float | None,
-) -> None:
+def link(name: str, fabric: str, **given: float | None) -> None:
     """Change a fabric while the lab is up, and print what it was measured to give.
 
     What is not given stays as it is. A lab on which a sweep runs is left alone.
@@ -148,7 +142,6 @@ def link(
     from nixwulf.nodes.ssh import connections
 
     found = labs.find(name)
-    given = {"delay_us": delay_us, "rate_gbps": rate_gbps, "loss_percent": loss_percent}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if not changes:
         raise InputError(
@@ -190,11 +183,6 @@ def _print_measured(found: Lab, fabric: str) -> None:
 def _asked(shape: Shape) -> str:
     rate = "any rate" if shape.rate_gbps is None else f"{shape.rate_gbps:g} Gbit/s"
     return f"{shape.delay_us:g} us one way, {rate}, {shape.loss_percent:g} % loss"
-
-
-def _counted(values: dict[str, Any]) -> str:
-    counters = {key: value for key, value in values.items() if key not in ("shape", "shaping")}
-    return "".join(f", {value} frames {key}" for key, value in counters.items())
 
 
 def _document(found: Lab, fabrics: dict[str, Any]) -> dict[str, Any]:

@@ -16,28 +16,9 @@ from nixwulf import __version__
 from nixwulf.cli.options import NamedGroup
 from nixwulf.core import interrupts
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
+from nixwulf.core.files import DATA, read_toml
 
-_COMMANDS = {
-    "bench": "Run a sweep on a cluster, or on the lab, and report on it.",
-    "cluster": "Write a cluster file of what machines say, or check one.",
-    "compare": "Compare two sets of records where all conditions are equal.",
-    "deploy": "Image the nodes of a cluster, after a plan and a typed name.",
-    "engines": "Show the engines of this machine; install one on nodes, remove it.",
-    "explain": "Say why records are as fast as they are, and what would help.",
-    "import": "Turn outputs of benchmarks that somebody ran into records.",
-    "lab": "Bring a cluster of namespaces on this machine up and down.",
-    "models": "Get models, push them to nodes, check every copy.",
-    "nodes": "Run commands on the nodes of a cluster; bring hung ones back.",
-    "predict": "Predict a model's speed on a cluster, and where the time goes.",
-    "preflight": "Say whether a cluster is fine: its file, its nodes, every gate.",
-    "publish": "Take what is private out of a run, so that others may see it.",
-    "report": "Make the report of a run again, in any format.",
-    "reproduce": "Repeat published numbers on your cluster, and say what is slow.",
-    "site": "Make a static site of records: tables, plots, a page for each.",
-    "tune": "Find the best configuration for a model: predict all, measure few.",
-    "update": "Switch deployed nodes to what the flake defines, or back.",
-    "validate": "Check records, clusters, sweeps and platforms by their schemas.",
-}
+_COMMANDS: dict[str, str] = read_toml(DATA / "commands.toml")
 
 
 class _LazyGroup(NamedGroup):
@@ -80,11 +61,6 @@ _OF_THE_MACHINE = {
 _NO_ROOM = ("failed to map segment from shared object", "can't start new thread")
 
 
-def _complain(words: str) -> None:
-    with suppress(OSError):  # of a stream that is full too
-        InputError(words).show()
-
-
 def _of_the_machine(error: Exception) -> str:
     """What a user can mend of a failure of the system's; empty for a fault of ours."""
     if not isinstance(error, OSError):
@@ -120,7 +96,8 @@ def main() -> None:
     except (OSError, MemoryError, ImportError, RuntimeError) as error:
         if not (words := _of_the_machine(error)):
             raise
-        _complain(words)
+        with suppress(OSError):  # of a stream that is full too
+            InputError(words).show()
         code = EXIT_USAGE
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:

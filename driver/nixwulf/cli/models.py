@@ -136,7 +136,7 @@ def push(
 @models.command("ls")
 @nodes_too
 @only_nodes
-@json_format("Output format.")
+@json_format()
 def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     """List the models of this machine and, with --cluster, of its nodes.
 
@@ -173,7 +173,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
 @click.argument("model")
 @nodes_too
 @only_nodes
-@json_format("Output format.")
+@json_format()
 @click.pass_context
 def verify(
     ctx: click.Context, model: str, cluster: str | None, chosen: tuple[str, ...], form: str

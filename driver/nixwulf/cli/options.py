@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -110,14 +111,6 @@ expect_cluster = click.option(
     metavar="CLUSTER",
     help="Another cluster whose systems the nodes may run now.",
 )
-table_format = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "md", "json"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
 
 
 _RUNNING = (
@@ -158,25 +151,37 @@ def running(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def json_format(words: str) -> Callable[[Any], Any]:
-    """The option --format of a command that prints text or JSON."""
+def formats(*forms: str, words: str = "Output format.") -> Callable[[Any], Any]:
+    """The option --format of a command, whose default is the first form."""
+    choice = click.Choice(forms)
     return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help=words,
+        "--format", "form", type=choice, default=forms[0], show_default=True, help=words
     )
+
+
+table_format = formats("table", "md", "json")
+
+
+def json_format(words: str = "Output format.") -> Callable[[Any], Any]:
+    """The option --format of a command that prints text or JSON."""
+    return formats("text", "json", words=words)
+
+
+def print_form(form: str, module: ModuleType, *found: object) -> None:
+    """Print what a module makes of something: on a terminal, as Markdown or as JSON."""
+    if form == "table":
+        module.to_terminal(*found)
+    else:
+        click.echo((module.to_markdown if form == "md" else module.to_json)(*found), nl=False)
 
 
 def print_json(document: object) -> None:
     """Print JSON, in which a dataclass is an object of its fields, and a set a list."""
-    click.echo(json.dumps(document, indent=1, default=_plain))
 
+    def plain(value: object) -> Any:
+        return sorted(value) if isinstance(value, frozenset) else vars(value)
 
-def _plain(value: object) -> Any:
-    return sorted(value) if isinstance(value, frozenset) else vars(value)
+    click.echo(json.dumps(document, indent=1, default=plain))
 
 
 def timeout(default_s: float, words: str) -> Callable[[Any], Any]:

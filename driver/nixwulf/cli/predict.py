@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, table_format
+from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, print_form, table_format
 from nixwulf.plugins.engines import DEFAULT
 
 # Far above what is run, and far from where numbers overflow.
@@ -32,10 +33,11 @@ _SOME = click.IntRange(1, _MOST)
     help="Size of its files, GiB: gives the bits of a weight better than a name.",
 )
 @click.option("--nodes", multiple=True, type=click.IntRange(min=1), help="Repeatable.")
-@click.option("--fabric", multiple=True, metavar="NAME", help="Repeatable.")
-@click.option("--transport", multiple=True, type=click.Choice(["tcp", "rdma"]))
+@click.option("--fabric", "fabrics", multiple=True, metavar="NAME", help="Repeatable.")
+@click.option("--transport", "transports", multiple=True, type=click.Choice(["tcp", "rdma"]))
 @click.option(
     "--parallelism",
+    "parallelisms",
     multiple=True,
     type=click.Choice(["single", "pipeline", "tensor", "replicas"]),
     help="replicas: a server on each node, and requests spread over them; repeatable.",
@@ -78,21 +80,11 @@ def predict(
     model: str,
     quant: str,
     size_gib: float,
-    nodes: tuple[int, ...],
-    fabric: tuple[str, ...],
-    transport: tuple[str, ...],
-    parallelism: tuple[str, ...],
-    engine: str,
-    n_prompt: int,
-    n_gen: int,
-    depth: int,
-    batch: int,
-    backend: str,
-    drafts: int,
-    acceptance: float,
     measured: Path | None,
     what_ifs: tuple[str, ...],
     form: str,
+    backend: str,
+    **asked: Any,
 ) -> None:
     """Predict the speed of a model on a cluster, before it is bought or measured.
 
@@ -103,32 +95,14 @@ def predict(
         --nodes 2 --fabric cable --what-if fabric.cable.latency_us=7
     """
     from nixwulf.inventory.cluster import load_cluster
-    from nixwulf.perf.scenarios import render as show
+    from nixwulf.perf.scenarios import render
     from nixwulf.perf.scenarios.candidates import Question
     from nixwulf.perf.scenarios.facts import links_of, stated_links
     from nixwulf.perf.scenarios.forecast import answer
     from nixwulf.perf.scenarios.source import read_model
 
     loaded = load_cluster(cluster)
-    question = Question(
-        loaded,
-        read_model(model, quant, size_gib),
-        engine,
-        n_prompt,
-        n_gen,
-        depth,
-        batch,
-        nodes,
-        fabric,
-        transport,
-        parallelism,
-        backend.lower(),
-        drafts,
-        acceptance,
-        stated_links(loaded) | (links_of(measured, loaded) if measured else {}),
-    )
-    found = answer(question, what_ifs)
-    if form == "table":
-        show.to_terminal(found)
-    else:
-        click.echo(show.to_markdown(found) if form == "md" else show.to_json(found), nl=False)
+    links = stated_links(loaded) | (links_of(measured, loaded) if measured else {})
+    known = read_model(model, quant, size_gib)
+    question = Question(loaded, known, **asked, backend=backend.lower(), measured=links)
+    print_form(form, render, answer(question, what_ifs))

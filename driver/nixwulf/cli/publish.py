@@ -64,7 +64,7 @@ def publish(
       nixwulf publish runs/first --hide acme --hide 'room 12'
     """
     from nixwulf.plugins import benchmarks, engines
-    from nixwulf.results.publish import desk
+    from nixwulf.results.publish.patterns import homes, hosts, users
     from nixwulf.results.publish.scrub import publication
     from nixwulf.results.publish.words import unknown_words
     from nixwulf.results.store import read_folder
@@ -78,9 +78,9 @@ def publish(
             (*engines.all_engines(), *benchmarks.all_benchmarks()),
             keep=[_KEEP[name] for name in keep],
             others=words,
-            users=desk.users(),
-            hosts=desk.hosts(),
-            homes=desk.homes(),
+            users=users(),
+            hosts=hosts(),
+            homes=homes(),
         )
 
     made = without(others)

@@ -6,18 +6,14 @@ from pathlib import Path
 
 import click
 
-from nixwulf.cli.options import FilePath
+from nixwulf.cli.options import FilePath, formats
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=FilePath())
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["html", "md", "csv", "json", "svg", "llama-benchy", "spark-arena"]),
-    default="html",
-    show_default=True,
-    help="html (with Markdown beside it) is written into DIR; the others are printed, svg being "
+@formats(
+    *("html", "md", "csv", "json", "svg", "llama-benchy", "spark-arena"),
+    words="html (with Markdown beside it) is written into DIR; the others are printed, svg being "
     "the plot of decode against the measured round trip, llama-benchy tables as that tool prints "
     "them, spark-arena the benchmark.csv of a submission there.",
 )

@@ -57,7 +57,7 @@ def reproduce(
     from nixwulf.report import load, summary_of, write
     from nixwulf.results.store import read_folder
     from nixwulf.sweep.plan import make_plan, plan_to_resume
-    from nixwulf.sweep.render import print_plan
+    from nixwulf.sweep.recording import print_plan
     from nixwulf.sweep.reproduce import outcome
     from nixwulf.sweep.reproduce.conditions import expectations, repeatable
     from nixwulf.sweep.reproduce.outcome import FASTER, INSIDE, repeats

@@ -40,12 +40,8 @@ def run(
 ) -> NixwulfError | None:
     """Run what is missing of a plan that its user consents to; gives what ended it early.
 
-    Args:
-        verb: the command, for how to go on.
-        beside: is called while the nodes are brought up.
-        new: whether the folder is that of a run that begins.
-        own_cluster: whether the user named the cluster file now; of a plan that was made here they
-            did.
+    verb: the command, for how to go on. beside: is called while the nodes are brought up. new:
+    whether the run begins. own_cluster: whether the user named the cluster file now.
 
     Raises:
         InputError: it takes what was not allowed.

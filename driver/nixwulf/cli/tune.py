@@ -107,6 +107,7 @@ class _Duration(click.ParamType[float]):
 @click.pass_context
 def tune(
     ctx: click.Context,
+    /,
     cluster: str | None,
     model: str,
     facts_of: str,
@@ -116,13 +117,10 @@ def tune(
     goal: str,
     engines: tuple[str, ...],
     budget: float,
-    n_prompt: int,
-    n_gen: int,
-    concurrency: int,
-    samples: int,
     out: Path | None,
     dry_run: bool,
     form: str,
+    **asked: int,
 ) -> None:
     """Find the best configuration for a model: predict all, measure the few that could be best.
 
@@ -144,8 +142,7 @@ def tune(
     loaded = load_cluster(cluster or "lab")
     subject = read_subject(model, facts_of, quant, size_gib, tokenizer)
     chosen = engines_for(subject, engines, is_lab=loaded.is_lab)
-    request = Request(loaded, subject, GOALS[goal], chosen, n_prompt, n_gen, concurrency, samples)
-    state = begin(request)
+    state = begin(Request(loaded, subject, GOALS[goal], chosen, **asked))
     ranked = state.ranked()
     least = min(one.seconds for one in ranked)
     if decide(ranked, budget).next is None:

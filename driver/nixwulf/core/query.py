@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from operator import ge, gt, le, lt
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import did_you_mean
 
 _TERM = re.compile(r"([a-z_]+)(!=|<=|>=|=|<|>)(.+)")
+_ORDERS: Mapping[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,7 @@ class Term:
             return same == (self.operator == "=")
         if not isinstance(actual, int | float):
             return False
-        bound = float(self.value)
-        return {
-            "<": actual < bound,
-            "<=": actual <= bound,
-            ">": actual > bound,
-            ">=": actual >= bound,
-        }[self.operator]
+        return _ORDERS[self.operator](actual, float(self.value))
 
 
 def is_query(text: str) -> bool:
@@ -58,7 +56,7 @@ def parse_query(text: str, keys: frozenset[str]) -> tuple[Term, ...]:
             raise InputError(
                 f"Unknown key {term.key!r} in {text!r}; {did_you_mean(term.key, sorted(keys))}"
             )
-        if term.operator not in {"=", "!="} and not _is_number(term.value):
+        if term.operator not in {"=", "!="} and not _NUMBER.fullmatch(term.value):
             raise InputError(
                 f"{term.value!r} in {text!r} is not a number, and {term.operator!r} needs one."
             )
@@ -69,7 +67,3 @@ def parse_query(text: str, keys: frozenset[str]) -> tuple[Term, ...]:
 def matches(terms: tuple[Term, ...], values: Mapping[str, object]) -> bool:
     """Whether all terms hold."""
     return all(term.holds(values) for term in terms)
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) is not None

@@ -153,7 +153,9 @@ def _sentence(error: Any) -> str:
         )
         return f"{where} has the key {key!r} and lacks {other!r}, which belongs to it."
     if error.validator == "type":
-        return f"{where} is {quoted(error.instance)}, expected {_named(error.validator_value)}."
+        types = error.validator_value
+        expected = types if isinstance(types, str) else " or ".join(types)
+        return f"{where} is {quoted(error.instance)}, expected {expected}."
     if error.validator == "enum":
         expected = ", ".join(map(repr, error.validator_value))
         text = quoted(error.instance).strip("'")
@@ -165,7 +167,3 @@ def _sentence(error: Any) -> str:
         return f"{where} is {quoted(error.instance)}, expected {meaning}"
     # Its message begins with the whole value.
     return f"{where}: {error.message.replace(repr(error.instance), quoted(error.instance))}."
-
-
-def _named(types: str | list[str]) -> str:
-    return types if isinstance(types, str) else " or ".join(types)

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
+from typing import NamedTuple
 
 GIB = 2**30
 
@@ -40,10 +41,18 @@ def format_significant(value: float) -> str:
     return f"{value:.{decimals(float(f'{value:.3g}'))}f}"
 
 
-def format_interval(value: float, low: float, high: float) -> str:
-    """A predicted value with its interval, all in one unit: '~15.2 (12.4 to 18.6)'."""
-    texts = map(format_significant, (low, high))
-    return f"~{format_significant(value)} ({' to '.join(texts)})"
+class Band(NamedTuple):
+    """A predicted value, and between what 80 % of measurements should lie, all in one unit."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        """'~15.2 (12.4 to 18.6)'."""
+        value, low, high = map(format_significant, self)
+        return f"~{value} ({low} to {high})"
 
 
 def with_deviation(mean: float, deviation: float | None) -> str:

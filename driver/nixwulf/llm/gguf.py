@@ -15,6 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.llm.model_facts import (
     WINDOW_LAYERS_UNKNOWN,
     FirstBytes,
@@ -55,15 +56,7 @@ _MOST_DIMENSIONS, _MOST_FIELDS, _MOST_TENSORS, _MOST_TEXTS = 8, 1 << 14, 1 << 18
 _SPLIT = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)")
 _STATE = ("ssm_", "shortconv")
-# One layer of so many is without the sliding window, where the file does not say (load_swa_pattern
-# in https://github.com/ggml-org/llama.cpp/tree/master/src/models): the last of them, or the first.
-# llama.cpp has switched the windows of phi3 off.
-_PERIODS = {
-    **{"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4, "phi3": 1, "plamo3": 8},
-    **{"afmoe": 4, "cohere2": 4, "cohere2moe": 4, "exaone-moe": 4, "exaone4": 4, "laguna": 4},
-    **{"mellum": 4, "smallthinker": 4},
-}
-_FULL_FIRST = {"cohere2moe", "laguna", "smallthinker"}
+_WINDOWS = read_toml(DATA / "model" / "sliding_windows.toml")
 
 
 def read(path: str, first_bytes: FirstBytes) -> Header:
@@ -209,7 +202,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         for kind, number in zip(kinds, kv_heads, strict=True)
     ]
     window = int(value("attention.sliding_window") or 0)
-    pattern = value("attention.sliding_window_pattern", _PERIODS.get(architecture))
+    pattern = value("attention.sliding_window_pattern", _WINDOWS["periods"].get(architecture))
     windows = tuple(window * has_it for has_it in _windowed(pattern, architecture, count))
     windowed = (
         int(value("attention.key_length_swa", key)),
@@ -257,7 +250,7 @@ def _windowed(pattern: Any, architecture: str, count: int) -> Iterable[bool]:
     """Whether each of COUNT layers looks at a window alone, by a list of them or their period."""
     if not isinstance(pattern, int):
         return pattern or [False] * count
-    full = 0 if architecture in _FULL_FIRST else pattern - 1
+    full = 0 if architecture in _WINDOWS["full_first"] else pattern - 1
     return (pattern == 0 or n % pattern != full for n in range(count))
 
 

@@ -6,22 +6,22 @@ the models' servers gives the same lengths, byte by byte.
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.core.files import cache_dir
+from nixwulf.core.files import cache_dir, shipped_text
 from nixwulf.core.text import fingerprint
 from nixwulf.llm.model_facts import ModelShape
 
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 # Bytes that GPT-2 writes as themselves; it writes the others, in order, as characters from 256 on
 # (https://github.com/openai/gpt-2/blob/master/src/encoder.py).
 _PRINTED = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -35,32 +35,14 @@ def tokenizer() -> dict[str, Any]:
     """
     others = [byte for byte in range(256) if byte not in _PRINTED]
     written = [chr(byte) for byte in sorted(_PRINTED)] + [chr(256 + n) for n in range(len(others))]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
-    level |= {"trim_offsets": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
-        "pre_tokenizer": level,
-        "post_processor": None,
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [level, {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}],
-        },
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": {text: number for number, text in enumerate(written)},
-            "merges": [],
-        },
-    }
+    return with_words("byte_tokenizer.json", written)
+
+
+def with_words(name: str, words: Sequence[str]) -> dict[str, Any]:
+    """A tokenizer.json of data/random_models with a vocabulary."""
+    document: dict[str, Any] = json.loads(shipped_text(f"data/random_models/{name}"))
+    document["model"]["vocab"] = {text: number for number, text in enumerate(words)}
+    return document
 
 
 if TYPE_CHECKING:

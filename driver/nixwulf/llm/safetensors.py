@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import DATA, read_toml, shipped_text
 from nixwulf.llm.model_facts import (
     WINDOW_LAYERS_UNKNOWN,
     FirstBytes,
@@ -34,6 +34,7 @@ from nixwulf.llm.random_model import (
     values,
     vocabulary,
     whole,
+    with_words,
 )
 
 if TYPE_CHECKING:
@@ -192,7 +193,6 @@ _NUMPY_TYPES = {"f16": "float16", "f32": "float32"}
 _LAYOUT = 1  # raise it with any change of what the folder holds, so that cached ones are made anew
 _CLASSES = {"llama": "LlamaForCausalLM", "qwen3moe": "Qwen3MoeForCausalLM"}
 _MODEL_TYPES = {"llama": "llama", "qwen3moe": "qwen3_moe"}
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _WEIGHTS = "model.safetensors"
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _OF_LAYER = read_toml(DATA / "safetensors_names.toml")
@@ -214,8 +214,12 @@ def write(model: RandomModel, folder: Path) -> None:
     with whole(folder, size) as place:
         place.mkdir()
         _write_json(place / "config.json", _config(model))
-        _write_json(place / "tokenizer.json", _tokenizer(model.vocabulary))
-        _write_json(place / "tokenizer_config.json", _tokenizer_config(model))
+        # The vocabulary of the GGUF; text is tokenized to its bytes: nothing builds words of them.
+        words = with_words("tokenizer.json", vocabulary(model.vocabulary))
+        _write_json(place / "tokenizer.json", words)
+        config = json.loads(shipped_text("data/random_models/tokenizer_config.json"))
+        config["model_max_length"] = model.context
+        _write_json(place / "tokenizer_config.json", config)
         index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(header, _WEIGHTS)}
         _write_json(place / f"{_WEIGHTS}.index.json", index)
         with (place / _WEIGHTS).open("wb") as file:
@@ -307,68 +311,3 @@ def _config(model: RandomModel) -> dict[str, Any]:
             "mlp_only_layers": [],
         }
     return config
-
-
-def _tokenizer(size: int) -> dict[str, Any]:
-    """The vocabulary of the GGUF. Text is tokenized to its bytes: nothing builds words of them."""
-    begin = {"SpecialToken": {"id": "<s>", "type_id": 0}}
-    first, second = ({"Sequence": {"id": name, "type_id": at}} for at, name in enumerate("AB"))
-    added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": number, "content": token, **added, "special": True}
-            for number, token in enumerate(SPECIAL_TOKENS)
-        ],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [
-                {"type": "Prepend", "prepend": _SPACE},
-                {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
-            ],
-        },
-        "pre_tokenizer": None,
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [begin, first],
-            "pair": [begin, first, second],
-            "special_tokens": {
-                "<s>": {"id": "<s>", "ids": [SPECIAL_TOKENS.index("<s>")], "tokens": ["<s>"]}
-            },
-        },
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-            ],
-        },
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": "<unk>",
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": True,
-            "vocab": {text: number for number, text in enumerate(vocabulary(size))},
-            "merges": [],
-        },
-    }
-
-
-def _tokenizer_config(model: RandomModel) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "add_bos_token": True,
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": model.context,
-        "chat_template": "{% for message in messages %}{{ message['content'] }}{% endfor %}",
-    }

@@ -159,15 +159,9 @@ def fabric_facts(
 ) -> FabricFacts:
     """The facts of a link: measured where they are known, else usual ones of its kind.
 
-    Args:
-        kind: of the fabric, as cluster files name it: 'ethernet', 'usb4', ...
-        transport: 'tcp' or 'rdma'.
-        speed_gbps: nominal speed, Gbit/s; 0 where it is not known.
-        rtt_us: measured round trip, microseconds; None: the usual one.
-        bandwidth_gbps: measured bandwidth, Gbit/s; None: the usual one.
-
-    Returns:
-        The facts; each usual one is named in assumptions, with its source.
+    Each usual one is named in assumptions, with its source. kind: as cluster files name it.
+    transport: 'tcp' or 'rdma'. speed_gbps: nominal, Gbit/s; 0 where it is not known. rtt_us, in
+    microseconds, and bandwidth_gbps, in Gbit/s: as measured; None: the usual ones.
 
     Raises InputError: the kind has no usual latency by that transport.
     """

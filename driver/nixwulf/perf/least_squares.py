@@ -27,15 +27,12 @@ def solve(
 ) -> tuple[Array, Array]:
     """The unknowns that fit measurements and priors best, and their covariance.
 
-    Args:
-        linear: at values of the unknowns, how far each measurement is off, and its slope by each
-            unknown (measurements x unknowns).
-        start: what each unknown is before, which it is pulled to.
-        precision: inverse of the covariance of that (unknowns x unknowns).
-        longest: the most that an unknown is moved in a round.
-        settled: a round that moves all of them less is the last one.
-        first: where the search begins; None: at what each is before.
-        robust: whether measurements that are far off count less: no single one bends the rest.
+    linear: at values of the unknowns, how far off each measurement is, and its slope by each
+    unknown (measurements x unknowns). start: what each unknown is before, which it is pulled to;
+    precision: inverse of the covariance of that (unknowns x unknowns). longest: the most that an
+    unknown is moved in a round; settled: a round that moves all of them less is the last one.
+    first: where the search begins; None: at start. robust: whether measurements that are far off
+    count less: no single one bends the rest.
     """
     import numpy as np
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log
+from typing import NamedTuple
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.text import Band
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
@@ -40,6 +42,20 @@ class Prediction:
     assumptions: tuple[str, ...]
     basis: int = 0
 
+    @property
+    def band(self) -> Band:
+        """The value and its interval."""
+        return Band(self.value, self.low, self.high)
+
+
+class Configuration(NamedTuple):
+    """Nodes, the model that they run and how; fabric: the link between them, None on one node."""
+
+    platforms: Sequence[PlatformFacts]
+    model: ModelFacts
+    strategy: Strategy
+    fabric: FabricFacts | None
+
 
 def predict(
     platforms: Sequence[PlatformFacts],
@@ -52,19 +68,14 @@ def predict(
 ) -> Prediction:
     """Predict the speed of a model on nodes.
 
-    Args:
-        model: its sizes and the bits of its weights.
-        strategy: engine, parallelism, and the lengths of prompts and answers in tokens.
-        fabric: the link between the nodes; None on one node.
-        metric: 'decode' (tokens a second once the prompts are read), 'prompt' (tokens of prompts
-            a second), or 'serve' (tokens generated a second, the time of the prompts included).
-        constants: of the engine on such devices; None: the fitted ones.
+    fabric: the link between the nodes; None on one node. metric: 'decode' (tokens a second once the
+    prompts are read), 'prompt' (tokens of prompts a second), or 'serve' (tokens generated a second,
+    the time of the prompts included). constants: of the engine on such devices; None: the fitted.
 
     Raises InputError: several nodes without a fabric or not split, or one node that is split.
     """
-    parts, known = token_parts(
-        platforms, model, strategy, fabric, metric=metric, constants=constants
-    )
+    configuration = Configuration(platforms, model, strategy, fabric)
+    parts, known = token_parts(configuration, metric, constants)
     kind = platforms[0].kind
     engine = family(strategy, kind)
     value = 1 / sum(parts.values())
@@ -97,21 +108,15 @@ def predict(
 
 
 def token_parts(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    strategy: Strategy,
-    fabric: FabricFacts | None,
-    *,
-    metric: str,
-    constants: Constants | None,
+    of: Configuration, metric: str, constants: Constants | None
 ) -> tuple[dict[str, float], Constants]:
     """Seconds a token by what takes them, and the constants that give them; raises as predict."""
-    works, tokens = _works(platforms, model, strategy, fabric, metric=metric)
-    kind = platforms[0].kind
-    known = (constants or choose(family(strategy, kind), kind)).of(strategy, model)
+    works, tokens = _works(of, metric)
+    kind = of.platforms[0].kind
+    known = (constants or choose(family(of.strategy, kind), kind)).of(of.strategy, of.model)
     parts: dict[str, float] = {}
-    for of, work in works.items():
-        longer = exp(known.offset(model, of))
+    for part_of, work in works.items():
+        longer = exp(known.offset(of.model, part_of))
         for name, seconds in work.parts(known).items():
             more = seconds / tokens * (1.0 if name in _OF_LINK else longer)
             parts[name] = parts.get(name, 0.0) + more
@@ -163,29 +168,16 @@ def _checked(strategy: Strategy, metric: str) -> int:
     return 1 if metric == "prompt" else strategy.batch * (1 + strategy.drafts)
 
 
-def total(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    strategy: Strategy,
-    fabric: FabricFacts | None,
-    *,
-    metric: str,
-) -> tuple[Work, float]:
+def total(of: Configuration, metric: str) -> tuple[Work, float]:
     """The work of a metric and the number of tokens that it counts; raises as predict."""
-    works, tokens = _works(platforms, model, strategy, fabric, metric=metric)
+    works, tokens = _works(of, metric)
     return sum(works.values(), Work()), tokens
 
 
-def _works(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    strategy: Strategy,
-    fabric: FabricFacts | None,
-    *,
-    metric: str,
-) -> tuple[dict[str, Work], float]:
+def _works(of: Configuration, metric: str) -> tuple[dict[str, Work], float]:
     """That of prompts and that of decoding; of a metric that has both, both."""
-    _check(platforms, strategy, fabric, metric)
+    platforms, model, strategy, fabric = of
+    _check(of, metric)
     if metric == "decode":
         step = decode_step(platforms, model, fabric, strategy)
         return {"decode": step}, tokens_a_step(strategy)
@@ -197,9 +189,8 @@ def _works(
     return prompts | {"decode": answers}, float(strategy.n_gen * strategy.batch)
 
 
-def _check(
-    platforms: Sequence[PlatformFacts], strategy: Strategy, fabric: FabricFacts | None, metric: str
-) -> None:
+def _check(of: Configuration, metric: str) -> None:
+    platforms, _, strategy, fabric = of
     if metric not in METRICS:
         raise InputError(f"Metric {metric!r} is not one of {', '.join(METRICS)}.")
     if not platforms:

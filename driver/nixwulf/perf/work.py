@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from math import ceil, log2
+from math import ceil, inf, log2
 from operator import add, attrgetter
 
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
@@ -105,10 +105,8 @@ def forward(
 ) -> Work:
     """The work of one pass of some tokens through all layers.
 
-    Args:
-        fabric: the link between the nodes; None on one node.
-        depth: tokens in the cache of each sequence.
-        prompt: whether they are a chunk of a prompt: weights are read while others are multiplied.
+    fabric: the link between the nodes; None on one node. depth: tokens in the cache of each
+    sequence. prompt: whether they are a chunk of one: weights are read while others are multiplied.
     """
     nodes = len(platforms)
     tensor = strategy.parallelism == "tensor" and nodes > 1
@@ -126,42 +124,49 @@ def forward(
     handed_on = _handed_on_bytes(model, tokens, engine) if prompt else 0.0
     # A latent cache, or fewer heads of it than nodes, is whole on each of them.
     spread = min(nodes, max(1, model.kv_heads)) if tensor else 1
-    seconds = [
-        (
-            share * read / (platform.bandwidth_gbs * 1e9),
-            (1 / spread if tensor else share) * cached / (platform.bandwidth_gbs * 1e9),
-            share * flops / (platform.tflops * 1e12) if platform.tflops else 0.0,
-            share * looking / (platform.tflops * 1e12) if platform.tflops else 0.0,
-            (1 if tensor else share) * handed_on / (platform.bandwidth_gbs * 1e9),
+    each = []
+    for share, node in zip(shares, platforms, strict=True):
+        rate, speed = node.bandwidth_gbs * 1e9, node.tflops * 1e12 or inf  # unknown: no time
+        reading = share * read / rate
+        each.append(
+            Work(
+                weights=0.0 if prompt else reading,
+                beside=reading if prompt else 0.0,
+                cache=(1 / spread if tensor else share) * cached / rate,
+                compute=share * flops / speed,
+                attention=share * looking / speed,
+                activations=(1 if tensor else share) * handed_on / rate,
+            )
         )
-        for share, platform in zip(shares, platforms, strict=True)
-    ]
     # Tensors are computed side by side, and the slowest node is waited for; a pipeline is a queue.
-    weights, cache, compute, attention, activations = (
-        max(column) if tensor else sum(column) for column in zip(*seconds, strict=True)
-    )
-    work = Work(
-        0.0 if prompt else weights,
-        cache,
-        weights if prompt else 0.0,
-        compute,
-        attention,
-        activations,
-        launches=_launches(model),
-    )
+    columns = zip(*map(_all, each), strict=True)
+    work = Work(*map(max if tensor else sum, columns)) + Work(launches=_launches(model))
     if nodes == 1 or fabric is None:
         return work
+    return work + _exchanges(platforms, model, fabric, strategy, tokens, depth)
+
+
+def _exchanges(
+    platforms: Sequence[PlatformFacts],
+    model: ModelFacts,
+    fabric: FabricFacts,
+    strategy: Strategy,
+    tokens: float,
+    depth: float,
+) -> Work:
+    """What several nodes exchange in a pass: sums of a split of tensors, hops of a pipeline."""
+    nodes, engine = len(platforms), performance(strategy.engine)
     # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
     servers = nodes - (platforms[0].kind != "cpu")
-    if tensor:
+    if strategy.parallelism == "tensor":
         size = _ACTIVATION * model.hidden * tokens
         syncs = 2 * model.layers + 1
         latency, transfer = exchange(strategy, nodes, servers, fabric, size)
         count = syncs * handled(strategy, nodes, servers)
-        return work + Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
+        return Work(syncs=count, latency=syncs * latency, transfer=syncs * transfer)
     latency, transfer = hop(strategy, fabric, _hop_bytes(model, tokens, depth, engine))
     count = hops(strategy, nodes, servers)
-    return work + Work(hops=count, latency=count * latency, transfer=(nodes - 1) * transfer)
+    return Work(hops=count, latency=count * latency, transfer=(nodes - 1) * transfer)
 
 
 def decode_step(

@@ -51,10 +51,3 @@ def write(summary: Summary) -> Path:
     write_atomically(page, html.to_html(summary))
     write_atomically(folder / "report.md", text.to_markdown(summary))
     return page
-
-
-def print_summary(summary: Summary) -> None:
-    """Print a summary: one line a case, failures, counts."""
-    from nixwulf.report import text
-
-    text.to_terminal(summary)

@@ -13,9 +13,8 @@ import math
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from itertools import pairwise
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -23,8 +22,8 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from nixwulf.core.text import clean, format_significant
-from nixwulf.report.lines import Band
+from nixwulf.core.files import DATA, read_toml, shipped_text
+from nixwulf.core.text import Band, clean, format_significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -246,37 +245,15 @@ def _key(name: str, **look: Any) -> Any:
 @cache
 def _colours() -> dict[str, str]:
     """The light colours of page.css by name."""
-    css = (resources.files("nixwulf") / "report" / "page.css").read_text("utf-8")
+    css = shipped_text("report/page.css")
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", css.partition("@media")[0]))
 
 
 def _settings() -> dict[str, Any]:
     colours = _colours()
     quiet = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    return dict.fromkeys(quiet, colours["quiet"]) | {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "nixwulf",
-        "text.parse_math": False,
-        "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same layout everywhere
-        "font.size": 11.5,
-        "axes.facecolor": "none",
-        "axes.spines.left": False,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "axes.axisbelow": True,
-        "axes.labelpad": 3,
-        "grid.color": colours["faint"],
-        "ytick.major.size": 0,
-        "lines.linewidth": 1.4,
-        "legend.frameon": False,
-        "legend.borderpad": 0,
-        "legend.borderaxespad": 1,
-        "legend.handlelength": 0.8,
-        "legend.handletextpad": 0.4,
-        "legend.labelcolor": colours["ink"],
-    }
+    own = {"grid.color": colours["faint"], "legend.labelcolor": colours["ink"]}
+    return read_toml(DATA / "chart_style.toml") | dict.fromkeys(quiet, colours["quiet"]) | own
 
 
 def _marker(style: int | None, kind: str) -> dict[str, Any]:
@@ -325,26 +302,34 @@ def _draw(axes: Axes, chart: Chart, left: float, parts: _DrawnParts) -> None:
         axes.axhline(chart.one, color=colours["ink"], linewidth=1.1, dashes=(4, 3))
         text, side = f"one node, {format_significant(chart.one)}", axes.get_yaxis_transform()
         axes.annotate(text, (1, chart.one), (0, 5), side, textcoords="offset points", ha="right")
+    _draw_predicted(axes, chart, parts)
+    for curve in chart.curves:
+        own, part = colours[colour(curve.style)], DrawnPart(f"line {colour(curve.style)}")
+        axes.plot(*zip(*curve.points, strict=True), color=own, alpha=0.75, gid=parts.gid(part))
+    _draw_marks(axes, chart.marks, parts)
+    _draw_labels(axes, [curve for curve in chart.curves if curve.label])
+
+
+def _draw_predicted(axes: Axes, chart: Chart, parts: _DrawnParts) -> None:
     drawn = set()
     for mark in chart.marks:
         across = mark.y if chart.names else mark.x
         place = (across, mark.style, mark.predicted)
         if mark.predicted and place not in drawn:
             drawn.add(place)  # of one on another neither would be pale
-            ends = (mark.predicted, [across] * 3)
+            band = mark.predicted
+            ends = ((band.low, band.value, band.high), [across] * 3)
             look = _band(mark.style) | ({"marker": "|"} if chart.names else {})
             part = DrawnPart(f"band {colour(mark.style)}", clean(mark.predicted_words))
             (pale,) = axes.plot(*(ends if chart.names else ends[::-1]), markevery=[1], **look)
             pale.set_gid(parts.gid(part))
-    for curve in chart.curves:
-        xs, ys = zip(*curve.points, strict=True)
-        part = DrawnPart(f"line {colour(curve.style)}")
-        own = colours[colour(curve.style)]
-        axes.plot(xs, ys, color=own, alpha=0.75, gid=parts.gid(part))
-    floor = axes.get_ylim()[0]
+
+
+def _draw_marks(axes: Axes, marks: Sequence[Mark], parts: _DrawnParts) -> None:
+    colours, floor = _colours(), axes.get_ylim()[0]
     bars: dict[str, list[tuple[float, float]]] = defaultdict(list)
     looks: dict[tuple[int | None, str], list[Mark]] = defaultdict(list)
-    for mark in chart.marks:
+    for mark in marks:
         down, up = mark.spread or (0.0, 0.0)
         if down or up:
             own = colours[colour(mark.style)]
@@ -353,17 +338,17 @@ def _draw(axes: Axes, chart: Chart, left: float, parts: _DrawnParts) -> None:
         looks[mark.style, mark.kind].append(mark)
     for own, bar_ends in bars.items():  # as errorbar() draws them, in a tenth of its 8 ms
         axes.plot(*zip(*bar_ends, strict=True), color=own, linewidth=1.1, marker="_", markersize=5)
-    for (style, kind), marks in looks.items():  # each alone takes 2 ms
+    for (style, kind), alike in looks.items():  # each alone takes 2 ms
         name = f"{colour(style)} {kind}"
-        gid = parts.gid(*(DrawnPart(name, clean(one.words), one.href) for one in marks))
-        points = [one.x for one in marks], [one.y for one in marks]
+        gid = parts.gid(*(DrawnPart(name, clean(one.words), one.href) for one in alike))
+        points = [one.x for one in alike], [one.y for one in alike]
         axes.plot(*points, **_marker(style, kind), gid=gid, zorder=3)
-    _draw_labels(axes, [curve for curve in chart.curves if curve.label])
 
 
 def _draw_scales(axes: Axes, chart: Chart) -> str:
     """The scales of both axes; gives the text above the chart: the unit of its values."""
-    points = [mark.x for mark in chart.marks] + [x for x, _ in _points(chart)]
+    points = [mark.x for mark in chart.marks]
+    points += [x for curve in chart.curves for x, _ in curve.points]
     xs, ys = {*chart.xs, *points}, {*chart.ys, *(mark.y for mark in chart.marks)}
     (xs if chart.names else ys).update(v for mark in chart.marks for v in mark.predicted or ())
     if chart.names:
@@ -383,10 +368,6 @@ def _draw_scales(axes: Axes, chart: Chart) -> str:
         unit = _scale(axes, "y", ys, (_HEIGHT - _TOP - _BOTTOM) / _LABEL_HEIGHT)
     axes.minorticks_off()
     return clean(chart.unit) + unit
-
-
-def _points(chart: Chart) -> Iterator[tuple[float, float]]:
-    return (point for curve in chart.curves for point in curve.points)
 
 
 def _scale(axes: Axes, name: Literal["x", "y"], values: set[float], room: float) -> str:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from nixwulf.core.metric import Better, accepted, better, short_name
 from nixwulf.core.text import (
+    Band,
     case_name,
-    format_interval,
     format_significant,
     link_name,
     with_deviation,
@@ -33,19 +33,6 @@ class MetricKey(NamedTuple):
     def better(self) -> Better:
         """Which direction is better."""
         return better(self.name, self.unit)
-
-
-class Band(NamedTuple):
-    """What the model predicts, and between what 80 % of measurements should lie."""
-
-    low: float
-    value: float
-    high: float
-
-    @property
-    def text(self) -> str:
-        """'~15.2 (12.4 to 18.6)'."""
-        return format_interval(self.value, self.low, self.high)
 
 
 class Cost(NamedTuple):

@@ -79,12 +79,7 @@ def plots(section: Section, left: Iterator[int]) -> Plots:
             for panel in by_rtt(lines, metric, variant)
         ),
         samples=_sample_counts(lines),
-        percentiles=any(
-            line.values[m.name].percentiles
-            for m in metrics
-            for line in lines
-            if m.name in line.values
-        ),
+        percentiles=any(metric in section.spread for metric in metrics),
         predicted=section.summary.predicted.about(lines),
         missing=tuple(
             f"{line.what} ({line.outcome})"
@@ -179,21 +174,20 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
     several = {key: own for key, own in panels.items() if key[0] > 1} or panels
     for (nodes, parallelism, others), own in list(several.items())[:MOST_QUANTITIES]:
         alone = [line for line in cases if line.nodes == 1 and _others(line, axis) == others]
-        curves = []
-        for link in dict.fromkeys(line.link for line in (*alone, *own)):
-            style = links.index(link) if link else None
-            shown = [line for line in (*alone, *own) if line.link == link]
-            marks = [_mark(line, metric, float(line.axes[axis]), style) for line in shown]
-            curves.append((marks, style, "" if link else "one node"))
+        curves: dict[str, tuple[list[Mark], int | None, str]] = {}
+        for line in (*alone, *own):
+            style = links.index(line.link) if line.link else None
+            curve = curves.setdefault(line.link, ([], style, "" if line.link else "one node"))
+            curve[0].append(_mark(line, metric, float(line.axes[axis]), style))
         on = [plural(nodes, "node"), parallelism] if nodes > 1 else []
         yield Chart(
-            title=_title(metric.words, *on),
+            title=_title(metric, *on),
             unit=_unit(metric),
             over=axis.replace("_", " "),
             steps=True,
             xs=sorted({float(line.axes[axis]) for line in cases}),
             ys=_extent(cases, metric),
-            **_joined(curves, others),
+            **_joined(list(curves.values()), others),
         )
 
 
@@ -218,7 +212,7 @@ def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> I
             marks = [_mark(line, metric, line.nodes * apart, style) for line in shown]
             curves.append(([*start, *marks], style, ""))
         yield Chart(
-            title=_title(metric.words, parallelism),
+            title=_title(metric, parallelism),
             unit=_unit(metric),
             over="nodes",
             steps=True,
@@ -247,7 +241,7 @@ def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Ite
             ]
             curves.append((marks, None, plural(nodes, "node")))
         yield Chart(
-            title=_title(metric.words, parallelism),
+            title=_title(metric, parallelism),
             unit=_unit(metric),
             over="measured round trip, µs",
             xs=[line.rtt_us or 0.0 for line in placed],
@@ -264,8 +258,8 @@ def _by_parallelism(lines: Sequence[CaseSummary]) -> Iterator[tuple[str, list[Ca
         yield parallelism, own
 
 
-def _title(*parts: str) -> str:
-    text = ", ".join(filter(None, parts))
+def _title(metric: MetricKey, *parts: str) -> str:
+    text = ", ".join(filter(None, (metric.words, *parts)))
     return text[:1].upper() + text[1:]
 
 

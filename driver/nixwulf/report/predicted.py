@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nixwulf.core.metric import is_predicted
-from nixwulf.core.text import plural
-from nixwulf.report.lines import Band, CaseSummary, MetricSummary
+from nixwulf.core.text import Band, plural
+from nixwulf.report.lines import CaseSummary, MetricSummary
 from nixwulf.results.identity import Setting, case_id, record_setting
 from nixwulf.results.store import RunFolder
 
@@ -95,8 +95,7 @@ def band_of(one: Explained) -> Band | None:
 
     # The sums are of all requests at once, and the decode of a server is that of each.
     requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
-    prediction = one.prediction
-    return Band(prediction.low / requests, prediction.value / requests, prediction.high / requests)
+    return Band(*(speed / requests for speed in one.prediction.band))
 
 
 def predicted(folder: RunFolder) -> Predicted:

@@ -66,7 +66,10 @@ def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
         for node in record.get("nodes", ()):
             for key, value in node.get("facts", {}).items():
                 values.setdefault(key, {}).setdefault(node["name"], []).append(value)
-    return [(f"Nodes: {_fact_name(key)}", _fact(key, found)) for key, found in values.items()]
+    return [
+        (f"Nodes: {key.removesuffix('_bytes').replace('_', ' ')}", _fact(key, found))
+        for key, found in values.items()
+    ]
 
 
 def fabrics(records: Sequence[Record]) -> Table:
@@ -180,10 +183,6 @@ def _driver(provenance: dict[str, Any]) -> str:
 
 def _flat(values: dict[str, Any]) -> str:
     return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
-
-
-def _fact_name(key: str) -> str:
-    return key.removesuffix("_bytes").replace("_", " ")
 
 
 def _fact(key: str, by_node: dict[str, list[Any]]) -> str:

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nixwulf.core.files import find_results
+from nixwulf.core.files import DATA, find_results, read_toml
 from nixwulf.core.text import format_significant
 from nixwulf.perf.explain.explanation import Explained, explain
 from nixwulf.report.predicted import band_of
@@ -36,22 +36,8 @@ class Comparison:
     source: str
 
 
-COMPARISONS = (
-    Comparison(
-        "framework-desktop-llama.cpp-gpt-oss-120b-*.json",
-        "Framework Desktops",
-        "gpt-oss-120b",
-        "llama.cpp, layers split over Ethernet",
-        "lhl",
-    ),
-    Comparison(
-        "mac-studio-m3-ultra-exo-qwen3-235b-a22b-*.json",
-        "Mac Studios M3 Ultra",
-        "Qwen3-235B-A22B",
-        "exo, tensors split over RDMA",
-        "J. Geerling",
-    ),
-)
+_DATA = DATA / "comparisons.toml"
+COMPARISONS = tuple(Comparison(**row) for row in read_toml(_DATA)["comparisons"])
 
 
 def decodes(comparison: Comparison) -> list[Explained]:

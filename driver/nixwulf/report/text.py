@@ -18,6 +18,7 @@ from nixwulf.core.document import (
     pipe_table,
     print_table,
 )
+from nixwulf.core.files import as_json
 from nixwulf.core.text import clean, plural
 from nixwulf.report.findings import findings
 from nixwulf.report.provenance import fabrics, facts
@@ -78,7 +79,7 @@ def to_markdown(summary: Summary) -> str:
         *_failures_text(summary.failures),
         *_warnings(summary),
         *_left_out(summary),
-        *_fabrics(summary),
+        *_titled("### Fabrics", fabrics(records)),
         "### What was measured on what",
         pipe_table(Table(("", ""), [(name, text) for name, text in facts(records)])),
     ]
@@ -135,22 +136,22 @@ def _predicted(section: Section) -> list[str]:
 
 def _costs(section: Section) -> list[str]:
     found = costs_of(section)
-    if found is None:
-        return []
-    return ["#### Watts and US$", pipe_table(found), escaped(" ".join(found.notes))]
+    notes = [escaped(" ".join(found.notes))] if found else []
+    return [*_titled("#### Watts and US$", found), *notes]
+
+
+def _titled(title: str, table: Table | None) -> list[str]:
+    """A table under its title; nothing of one without rows."""
+    return [title, pipe_table(table)] if table and table.rows else []
 
 
 def _warnings(summary: Summary) -> list[str]:
-    if not summary.warnings:
-        return []
     rows = [(sentence, "; ".join(cases)) for sentence, cases in summary.warnings.items()]
-    return ["### Warnings", pipe_table(Table(("what", "cases"), rows))]
+    return _titled("### Warnings", Table(("what", "cases"), rows))
 
 
 def _failures_text(failures: Sequence[Failure]) -> list[str]:
-    if not failures:
-        return []
-    parts = ["### Failures"]
+    parts = ["### Failures"] if failures else []
     for failure in failures:
         hint = f" {escaped(failure.hint)}" if failure.hint else ""
         parts.append(
@@ -161,15 +162,8 @@ def _failures_text(failures: Sequence[Failure]) -> list[str]:
 
 
 def _left_out(summary: Summary) -> list[str]:
-    if not summary.left_out:
-        return []
     rows = [(left.reason, str(len(left.points)), left.words) for left in summary.left_out]
-    return ["### Left out of the plan", pipe_table(Table(("reason", "points", "which"), rows))]
-
-
-def _fabrics(summary: Summary) -> list[str]:
-    table = fabrics(summary.folder.records)
-    return ["### Fabrics", pipe_table(table)] if table.rows else []
+    return _titled("### Left out of the plan", Table(("reason", "points", "which"), rows))
 
 
 def to_csv(records: Iterable[Record]) -> str:
@@ -198,4 +192,4 @@ def to_json(records: Iterable[Record]) -> str:
         {name: value for name, value in row.items() if value not in (None, "")}
         for row in as_rows(tidy(records))
     ]
-    return json.dumps({"columns": TIDY_COLUMNS, "rows": rows}, indent=1, allow_nan=False) + "\n"
+    return as_json({"columns": TIDY_COLUMNS, "rows": rows})

@@ -69,7 +69,8 @@ def record_paths(paths: Paths) -> list[Path]:
     that lie in it. Raises InputError for what does not exist or holds no record.
     """
     found: list[Path] = []
-    for path in _each(paths):
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    for path in map(Path, several):
         if path.is_file():
             found.append(path)
         elif path.is_dir():
@@ -180,12 +181,6 @@ def _first_difference(key: str, first: Any, second: Any) -> tuple[str, Any, Any]
 
 def _short(value: object) -> str:
     return "nothing" if value is None else quoted(value)
-
-
-def _each(paths: Paths) -> list[Path]:
-    if isinstance(paths, str | os.PathLike):
-        return [Path(paths)]
-    return [Path(path) for path in paths]
 
 
 def _in_folder(folder: Path) -> list[Path]:

@@ -55,7 +55,9 @@ def needed(plan: Plan, *, own_cluster: bool = True) -> Consent:
     }
     hosts = _hosts(addresses(plan))
     if own_cluster:
-        return Consent(frozenset(secrets), frozenset(hosts - _LOOPBACK - _within(plan.cluster)))
+        ends = (end.address for node in plan.cluster.nodes for end in node.all_ends)
+        hosts -= _hosts(ends) | _logins(plan.cluster)
+        return Consent(frozenset(secrets), frozenset(hosts - _LOOPBACK))
     for node in plan.cluster.nodes:
         hosts |= {
             web.host_of(one.url) for one in (node.meter, node.power_switch) if one and one.url
@@ -129,11 +131,6 @@ def require(plan: Plan, allowed: Consent, *, own_cluster: bool = True) -> None:
         f"{plan.sweep.source} {' and '.join(takes)}{to}; if that is what you want, repeat it with "
         f"'{command}{Consent(secrets, hosts).options()}'."
     )
-
-
-def _within(cluster: Cluster) -> set[str]:
-    """The hosts of a cluster: addresses on fabrics, and ssh targets."""
-    return _hosts(end.address for node in cluster.nodes for end in node.all_ends) | _logins(cluster)
 
 
 def _logins(cluster: Cluster) -> set[str]:

@@ -1,20 +1,26 @@
-"""A run from facts to teardown, and the record it leaves, whatever its outcome."""
+"""A run from facts to teardown, and the record it leaves, whatever its outcome.
+
+Also causes of failures: those that data/hints.toml knows, and what a program says of its own.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError, one_line
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.secrets import cut
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes import container, link
 from nixwulf.nodes.facts import busy_cpus, gather
+from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine, splitting
@@ -25,7 +31,6 @@ from nixwulf.plugins.runtime.run import Run, RunFailure
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
 from nixwulf.sweep import consent, transport
-from nixwulf.sweep.hints import hint_for, raised
 from nixwulf.sweep.power import Watch
 from nixwulf.sweep.recording import Findings, bare_record, log_tails, record_of
 from nixwulf.sweep.references import ReferenceFolder
@@ -50,11 +55,9 @@ def run_case(
 
     KeyboardInterrupt passes through, after the teardown.
 
-    Args:
-        run: the case on its nodes; its model's paths and its limit in time are set here.
-        bring: brings the case's model to the nodes that read it, if the case has one.
-        references: texts of earlier runs, which this one is compared with.
-        shaped_by: gives what shapes the fabric of a lab, None on machines.
+    run: the case on its nodes; its model's paths and its limit in time are set here. bring: brings
+    the case's model to the nodes that read it. references: texts of earlier runs, to compare with.
+    shaped_by: gives what shapes the fabric of a lab, None on machines.
     """
     started = datetime.now(UTC)
     found = Findings()
@@ -311,3 +314,61 @@ def _check_transport(
         raise RunFailure(problem, "fallback")
     if unproved:
         run.warnings.append(f"The transport is not proved: {unproved}.")
+
+
+_LONGEST = 300
+# The last line of a Python traceback, which begins where the log's own words end.
+_LOGGED = re.compile(r"(?:\([^()]*\) )*(?:[A-Z]+ \d\d-\d\d [\d:]+ \[[^]]*\] )?")
+_RAISED = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception))(: .+)?")
+# Such as vLLM's, which say of a process no more than that another one has ended.
+_SECOND_HAND = re.compile(
+    r"\babove\b|EngineDead|closed by peer|reset by peer|Broken pipe|cancelled|BrokenPipe|EOFError"
+)
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What a reader sees, the pattern of it in an output, its meaning, and the next step."""
+
+    symptom: str
+    pattern: str
+    cause: str
+    fix: str
+
+
+_DATA = DATA / "hints.toml"
+HINTS = tuple(Hint(**row) for row in read_toml(_DATA)["hints"])
+
+
+def hint_for(text: str) -> str | None:
+    """The meaning and the fix of the first known pattern in a text; None when nothing is known."""
+    for hint in HINTS:
+        if re.search(hint.pattern, text, re.IGNORECASE):
+            return f"{hint.cause[0].upper()}{hint.cause[1:]}: {hint.fix}."
+    return None
+
+
+def raised(processes: Iterable[OwnedProcess]) -> str:
+    """What the process that failed first says of why, as a sentence with its node; or empty.
+
+    Of each it is the last exception that is not about another process.
+    """
+    found = []
+    for process in processes:
+        for text, times in (
+            (process.output, process.stdout_times),
+            (process.errors, process.stderr_times),
+        ):
+            lines = [_LOGGED.sub("", line, count=1).rstrip() for line in text.splitlines()]
+            for number in reversed(range(len(lines))):
+                match = _RAISED.fullmatch(lines[number])
+                if match and not _SECOND_HAND.search(match[0]):
+                    # An assertion has no words but its own line, which may be underlined.
+                    before = (one.strip() for one in reversed(lines[:number]))
+                    own = next(filter(lambda one: one.strip("^~ "), before), "")
+                    words = match[0] if match[2] else f"{match[0]}: {own}"
+                    when = times[number] if number < len(times) else float("inf")
+                    found.append((when, process.node, cut(words, _LONGEST)))
+                    break
+    _, node, words = min(found, default=(0.0, "", ""))
+    return f"Node {node!r} says {words.rstrip('.')}." if words else ""

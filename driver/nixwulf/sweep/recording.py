@@ -1,6 +1,6 @@
 """The record of a run, put together from what its phases found.
 
-Also how a sweep goes on, for the terminal: a live line where there is one, plain lines elsewhere.
+Also, for the terminal, a plan and how a sweep goes on: a live line where there is one, or lines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,20 +21,25 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column, Table
+from rich.table import Column as RichColumn
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from nixwulf import __version__
+from nixwulf.core.document import Column, Table, output, rich_table
 from nixwulf.core.metric import Metric, accepted
 from nixwulf.core.secrets import HIDDEN, cut, is_secret, long_pattern, named_secrets
 from nixwulf.core.text import format_significant, plural
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.llm import PlacedModel
 from nixwulf.nodes.process import OwnedProcess
+from nixwulf.perf.scenarios.candidates import NO_SPLIT
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed
-from nixwulf.sweep.render import pairs
+from nixwulf.sweep.consent import active, addresses
+from nixwulf.sweep.plan import COORDINATES, Plan, by_reason
 
 _MOST_SHOWN = 4  # metrics of a run on its line; the report has all
 
@@ -49,7 +54,7 @@ class TerminalProgress:
             BarColumn(bar_width=20),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1)),
+            TextColumn("{task.description}", table_column=RichColumn(no_wrap=True, ratio=1)),
             console=console,
             transient=True,
             expand=True,
@@ -83,7 +88,7 @@ class TerminalProgress:
             self._built = (step, tenth)
             self._print(f"{step}: {share:.0%}")
 
-    def show(self, table: Table) -> None:
+    def show(self, table: RichTable) -> None:
         """Print a table above the live line."""
         self._console.print(table)
 
@@ -164,6 +169,49 @@ class TerminalProgress:
 def make_progress(*, quiet: bool = False) -> TerminalProgress:
     """An observer that writes to standard error, so that standard output stays for results."""
     return TerminalProgress(Console(file=sys.stderr, quiet=quiet))
+
+
+def print_plan(plan: Plan) -> None:
+    """The cases that would run by what differs between them, and why how many points are none."""
+    rows = [
+        {name: getattr(case, name) for name in COORDINATES} | case.parameters for case in plan.cases
+    ]
+    values = distinct(rows)
+    same = {name: found[0] for name, found in values.items() if len(found) == 1}
+    columns = [name for name, found in values.items() if len(found) > 1]
+    cells = [
+        [case.id, *("" if row.get(name) is None else str(row[name]) for name in columns)]
+        for case, row in zip(plan.cases, rows, strict=True)
+    ]
+    cases, repetitions = len(plan.cases), plan.sweep.repetitions
+    console = output()
+    for url in addresses(plan):
+        console.print(Text(f"Asks {url}"))
+    for line in active(plan):
+        console.print(Text(f"Look at this: {line}"))
+    console.print(Text(f"All cases: {pairs(same)}."))
+    console.print(rich_table(Table([Column("case", whole=True), *columns], cells)))
+    for reason, points in by_reason(plan.left_out).items():
+        if reason != NO_SPLIT:
+            console.print(Text(f"Left out {points}: {reason}."))
+    counts = plural(cases, "case"), plural(repetitions, "repetition")
+    console.print(Text(f"{', '.join(counts)}, {plural(cases * repetitions, 'run')}."))
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """'nodes=2 fabric=cable'."""
+    return " ".join(f"{key}={value}" for key, value in values.items())
+
+
+def distinct(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The values of each key, once each, in order; None is none."""
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        for key, value in row.items():
+            known = found.setdefault(key, [])
+            if value is not None and value not in known:
+                known.append(value)
+    return found
 
 
 _TAIL_LINES = 20
@@ -371,15 +419,8 @@ def revision() -> dict[str, str]:
     flake = os.environ.get("NIXWULF_REVISION")
     if flake:
         return {"revision": flake}
-    command = [
-        "git",
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-    ]
+    command = ["git", "-C", str(Path(__file__).parent), "describe"]
+    command += ["--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):

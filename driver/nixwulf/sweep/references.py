@@ -321,11 +321,6 @@ class Judged:
         return {"tokens": self.tokens, "floor": self.reference.floor, **self.numbers()}
 
 
-def limit_of(floor: float) -> float:
-    """The mean divergence up to which a text is right, nats, by that of the engine's own repeat."""
-    return min(MOST_LIMIT, max(LEAST_LIMIT, FACTOR * floor))
-
-
 def judge(
     completer: Completer,
     tokens: int,
@@ -335,9 +330,12 @@ def judge(
 ) -> Judged:
     """Hold the text after a prompt against a reference's, whose floor sets a limit of None.
 
+    limit: mean divergence up to which a text is right, nats.
+
     Raises RunFailure: the engine did not answer.
     """
-    most = limit_of(reference.floor) if limit is None else limit
+    floors = min(MOST_LIMIT, max(LEAST_LIMIT, FACTOR * reference.floor))
+    most = floors if limit is None else limit
     found = compare(completer, prompt, reference.answer, enough=most)
     return Judged(tokens, reference, found, most)
 

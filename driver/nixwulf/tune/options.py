@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.platforms import load_platform
@@ -122,10 +123,9 @@ def read_subject(
 ) -> ModelChoice:
     """The model of a command line.
 
-    Args:
-        text: a path on the nodes, a name on Hugging Face, or 'random'.
-        facts_of: where its facts are; empty: in the file if this machine has it, else by its name.
-        tokenizer: path on the head of a model that has it in another file; else empty.
+    text: a path on the nodes, a name on Hugging Face, or 'random'. facts_of: where its facts are;
+    empty: in the file if this machine has it, else by its name. tokenizer: path on the head of a
+    model that has it in another file; else empty.
 
     Raises InputError: for what no engine reads, and for unknown facts.
     """
@@ -235,16 +235,7 @@ class Goal:
     of_time: bool = False
 
 
-GOALS: Mapping[str, Goal] = {
-    one.name: one
-    for one in (
-        Goal("decode", "decode", "decoding one sequence"),
-        Goal("prompt", "prompt", "reading a prompt"),
-        Goal("throughput", "throughput", "tokens of all requests", loaded=True),
-        Goal("ttft", "ttft", "time to the first token", "ms", loaded=True, of_time=True),
-        Goal("efficiency", "decode", "decoding one sequence, a watt", "tok/s/W"),
-    )
-}
+GOALS = {name: Goal(name, **known) for name, known in read_toml(DATA / "goals.toml").items()}
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,18 @@ from rich.console import Console
 
 from nixwulf.core.document import Table, rich_table, say
 from nixwulf.core.files import cache_dir
-from nixwulf.core.text import format_interval, format_significant, plural
+from nixwulf.core.text import Band, format_significant, plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.nodes.lab.node import HOME
 from nixwulf.nodes.lab.state import state_of
+from nixwulf.perf.scenarios.text import ASSUMED
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines.serving import Serving, Started, Written, measured_run
 from nixwulf.plugins.runtime.replicas import servers_of
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
 from nixwulf.tune.options import Request, first_of_each_reason, no_watts
-from nixwulf.tune.search import Decision, Estimate, Ranked, SearchState, best, order, ranking
+from nixwulf.tune.search import Decision, Ranked, SearchState, best, order, ranking
 
 
 def not_tried(request: Request) -> tuple[str, ...]:
@@ -61,12 +62,10 @@ def _strategies(request: Request) -> Iterator[str]:
 
 
 _LAB = "serve"
-_BEHIND = (
-    "The last line, nginx, puts them behind one URL; it was not measured: the measured requests "
-    "went to the nodes over ssh, each to that with the fewest in flight."
+_APART = (
+    "Each replica answers on a port of its own; in the measurement each request went to that with "
+    "the fewest in flight."
 )
-_PROXY = "nixwulf-nginx.conf"
-_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
     if servers_of(run.case) == 1:
         return engine.serve_commands(run)
     first, *others = map(engine.serve_commands, run.alone())
-    return replace(first, replicas=tuple(others), notes=(*first.notes, _BEHIND))
+    return replace(first, replicas=tuple(others), notes=(*first.notes, _APART))
 
 
 def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeCommands:
@@ -118,47 +117,22 @@ def serve_commands(served: Serving, cluster: Cluster, named: str) -> ServeComman
 
     several = [served, *served.replicas]
     ports = range(served.port, served.port + len(several))
-    then, write, proxy = served.then, "", ""
-    if served.replicas:
-        write, proxy = behind_one_url(ports, ports.stop)
-        *each, ask = then  # such as the placing of a model by exo, and a request
-        asked = [(line, port) for port in ports for line in each] + [(ask, ports.stop)]
-        own = f"127.0.0.1:{served.port}/"
-        then = tuple(line.replace(own, f"127.0.0.1:{port}/") for line, port in asked)
+    own = f"127.0.0.1:{served.port}/"
     up = shlex.join(["nixwulf", "lab", "up", "--name", _LAB, "--cluster", named])
     return ServeCommands(
         first=(
             *((up,) if cluster.is_lab else ()),
             *(put(file) for one in several for file in one.before),
-            *([write] if write else []),
         ),
-        servers=(
-            *(
-                line
-                for one, port in zip(several, ports, strict=True)
-                for line in started(one, port)
-            ),
-            *([proxy] if proxy else []),
+        servers=tuple(
+            line for one, port in zip(several, ports, strict=True) for line in started(one, port)
         ),
-        then=then,
+        # Such as the placing of a model by exo, and a request.
+        then=tuple(
+            line.replace(own, f"127.0.0.1:{port}/") for port in ports for line in served.then
+        ),
         last=(f"nixwulf lab down --name {_LAB}",) if cluster.is_lab else (),
     )
-
-
-def behind_one_url(ports: Sequence[int], front: int) -> tuple[str, str]:
-    """What puts servers behind one port of this machine: its file, and nginx, not as a daemon.
-
-    least_conn (https://nginx.org/en/docs/http/ngx_http_upstream_module.html) is what was measured;
-    without proxy_buffering a token comes when it is made.
-    """
-    servers = " ".join(f"server 127.0.0.1:{port};" for port in ports)
-    folders = " ".join(f"{name}_temp_path tmp;" for name in _PATHS)
-    text = (
-        f"daemon off; pid nginx.pid; events {{}} http {{ access_log off; {folders} "
-        f"upstream replicas {{ least_conn; {servers} }} server {{ listen 127.0.0.1:{front}; "
-        "location / { proxy_pass http://replicas; proxy_buffering off; proxy_read_timeout 1h; } } }"
-    )
-    return (f"echo {shlex.quote(text)} > {_PROXY}", f'nginx -p "$PWD" -e stderr -c "$PWD/{_PROXY}"')
 
 
 _MINUTE = 60.0
@@ -191,7 +165,7 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
         one = ranked[n]
         when = one.out or (str(queue.index(n) + 1) if n in queue else "-")
         words = state.options[n].words
-        rows.append((str(place), words, shown(state, one.estimate), minutes(one.seconds), when))
+        rows.append((str(place), words, state.shown(one.estimate).text, minutes(one.seconds), when))
     console.print()
     console.print(rich_table(Table(("", "strategy", "predicted", "to measure", "order"), rows)))
     for left in first_of_each_reason(state.left_out):
@@ -210,7 +184,7 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
     for sentence in not_tried(state.request):
         say(console, f"- {sentence}.")
     assumptions = dict.fromkeys(sentence for view in state.priors for sentence in view.assumptions)
-    say(console, "\nAssumed, because it is not known:")
+    say(console, f"\n{ASSUMED}")
     for sentence in assumptions:
         say(console, f"- {sentence}")
 
@@ -228,8 +202,8 @@ def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, An
             {
                 "strategy": state.options[n].words,
                 "case": state.options[n].case.document(),
-                "predicted": state.shown(state.first[n]),
-                "now": state.shown(ranked[n].estimate),
+                "predicted": state.shown(state.first[n])._asdict(),
+                "now": state.shown(ranked[n].estimate)._asdict(),
                 "measured": ranked[n].measured,
                 "to_measure_s": ranked[n].seconds,
                 "order": queue.index(n) + 1 if n in queue else None,
@@ -244,7 +218,7 @@ def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, An
     }
 
 
-def print_measurement(console: Console, state: SearchState, n: int, before: Estimate) -> None:
+def print_measurement(console: Console, state: SearchState, n: int, before: Band) -> None:
     """Print the result of a measurement beside its prediction just before it."""
     words = state.options[n].words
     if n in state.out:
@@ -257,7 +231,7 @@ def print_measurement(console: Console, state: SearchState, n: int, before: Esti
     leads = " It leads." if best(ranked) == n else ""
     say(
         console,
-        f"{words}: {format_significant(estimate.value)} {state.unit}; was {speed(before)}, "
+        f"{words}: {format_significant(estimate.value)} {state.unit}; was {before.text}, "
         f"{off}.{leads} {plural(left, 'strategy')} left that could be better.",
     )
 
@@ -286,8 +260,8 @@ def print_result(
             rest.append(one.estimate)
             continue
         measured = format_significant(state.shown(one.estimate).value) if one.measured else one.out
-        now = "" if one.measured or one.out else shown(state, one.estimate)
-        row = (str(place), state.options[n].words, measured, shown(state, state.first[n]), now)
+        now = "" if one.measured or one.out else state.shown(one.estimate).text
+        row = (str(place), state.options[n].words, measured, state.shown(state.first[n]).text, now)
         rows.append(row[: len(columns)])
     console.print()
     console.print(rich_table(Table(columns, rows)))
@@ -296,7 +270,7 @@ def print_result(
         say(
             console,
             "Not measured, for none of them should be better: "
-            f"{plural(len(rest), 'strategy')}, the nearest {shown(state, highest)}.",
+            f"{plural(len(rest), 'strategy')}, the nearest {state.shown(highest).text}.",
         )
     say(console, f"\nStopped after {plural(len(state.took), 'run')}: {decision.why}.")
     if top is None:
@@ -305,7 +279,7 @@ def print_result(
     say(
         console,
         f"Best measured: {state.options[top].words}: {format_significant(estimate.value)} "
-        f"{state.unit}; predicted at first {speed(first)}, {_off(first, estimate)}.",
+        f"{state.unit}; predicted at first {first.text}, {_off(first, estimate)}.",
     )
     _still_open(console, ranked, top)
     _to_serve(console, state, top, cluster)
@@ -353,16 +327,6 @@ def print_no_watts(console: Console, state: SearchState) -> None:
     )
 
 
-def shown(state: SearchState, estimate: Estimate) -> str:
-    """The same in the unit of the search."""
-    return speed(state.shown(estimate))
-
-
-def speed(estimate: Estimate) -> str:
-    """'~15.2 (12.4 to 18.6)'."""
-    return format_interval(estimate.value, estimate.low, estimate.high)
-
-
 def minutes(seconds: float) -> str:
     """'12 s', '4.1 min', '30 min'."""
     if seconds < _MINUTE:
@@ -370,7 +334,7 @@ def minutes(seconds: float) -> str:
     return f"{seconds / _MINUTE:.{0 if seconds > _TEN_MINUTES else 1}f} min"
 
 
-def _off(predicted: Estimate, measured: Estimate) -> str:
+def _off(predicted: Band, measured: Band) -> str:
     inside = predicted.low <= measured.value <= predicted.high
     factor = measured.value / predicted.value
     return f"{100 * (factor - 1):+.0f} %, {'inside' if inside else 'outside'}"

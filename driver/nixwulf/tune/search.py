@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.interrupts import Pool, held_back
+from nixwulf.core.text import Band
 from nixwulf.nodes.facts import gather
 from nixwulf.perf import inputs as facts
 from nixwulf.perf import least_squares
@@ -81,12 +82,9 @@ def seconds(
 ) -> float:
     """The estimated duration of one run, in seconds.
 
-    Args:
-        moved_bytes_a_second: bandwidth of the fabric; unused where moved_share is 0.
-        moved_share: share of the weights that cross the fabric, as llama.cpp's do, 0 to 1.
-        prompt: tokens of a prompt read a second; None where it is not predicted.
-        sequence: tokens of the prompt and of the answer.
-        passes: repetitions of the sequence, the one that warms up included.
+    moved_bytes_a_second: of the fabric, which moved_share of the weights (0 to 1) cross, as
+    llama.cpp's do. prompt: tokens read a second; None where it is not predicted. sequence: tokens
+    of the prompt and of the answer. passes: its repetitions, the one that warms up included.
     """
     n_prompt, n_gen = sequence
     once = weight_bytes / _DISK
@@ -95,12 +93,6 @@ def seconds(
     reading = n_prompt / (prompt or _PROMPT_OVER_DECODE * decode)
     start = _LAB_START_S if is_lab else _START_S
     return start + _LOADS * once + _CHECKED / decode + passes * (reading + n_gen / decode)
-
-
-def correction(estimated: Sequence[float], took: Mapping[int, float]) -> float:
-    """By which factor the runs so far took longer than estimated."""
-    known = sum(estimated[n] for n in took)
-    return sum(took.values()) / known if known else 1.0
 
 
 @dataclass(frozen=True)
@@ -199,17 +191,8 @@ class OptionModel:
     rest: float
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Tokens a second, and the interval that should hold 80 % of measurements."""
-
-    value: float
-    low: float
-    high: float
-
-
-def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -> list[Estimate]:
-    """What each strategy should give, given what some of them gave; measured ones by their place.
+def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -> list[Band]:
+    """What each strategy should give, tok/s, given what some gave; measured ones by their place.
 
     What is off by more than the deviations allow widens all intervals by as much.
     """
@@ -251,7 +234,7 @@ def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -
             time, slope = _linear(model, index, state)
             variance = float(slope @ covariance @ slope) + (1 - _COMMON) * model.rest
             width, value = exp(QUANTILE_80 * sqrt(widened * variance)), exp(-time)
-        found.append(Estimate(value, value / width, value * width))
+        found.append(Band(value, value / width, value * width))
     return found
 
 
@@ -290,7 +273,7 @@ _WATTS_DEVIATION = 0.15  # chosen: of a node's watts from one strategy to anothe
 class Ranked:
     """A strategy while the search goes on: seconds are what measuring it should take."""
 
-    estimate: Estimate
+    estimate: Band
     seconds: float
     single: bool
     engine: str
@@ -374,7 +357,7 @@ class SearchState:
     records: dict[int, Record] = field(default_factory=dict)
     out: dict[int, str] = field(default_factory=dict)
     took: dict[int, float] = field(default_factory=dict)
-    first: list[Estimate] = field(default_factory=list)
+    first: list[Band] = field(default_factory=list)
 
     @property
     def watts_a_node(self) -> float:
@@ -398,29 +381,30 @@ class SearchState:
         efficiency = self.request.goal.name == "efficiency"
         return efficiency and bool(self.measurements) and not self.watts_a_node
 
-    def shown(self, estimate: Estimate) -> Estimate:
+    def shown(self, estimate: Band) -> Band:
         """In `unit`: a time is the reciprocal of the speed by which strategies are ranked."""
         if not self.request.goal.of_time:
             return estimate
-        return Estimate(1000 / estimate.value, 1000 / estimate.high, 1000 / estimate.low)
+        return Band(1000 / estimate.value, 1000 / estimate.high, 1000 / estimate.low)
 
-    def estimates(self) -> list[Estimate]:
+    def estimates(self) -> list[Band]:
         """What each strategy gives, by all that is known."""
         speeds = update([one.model for one in self.priors], self.measurements)
         if self.request.goal.name != "efficiency":
             return speeds
         return [self._a_watt(n, one) for n, one in enumerate(speeds)]
 
-    def _a_watt(self, n: int, speed: Estimate) -> Estimate:
+    def _a_watt(self, n: int, speed: Band) -> Band:
         own = self.measurements[n].watts if n in self.measurements else 0.0
         watts = own or (self.watts_a_node or 1.0) * self.options[n].count
         wider = 1.0 if own else exp(QUANTILE_80 * _WATTS_DEVIATION)
-        return Estimate(speed.value / watts, speed.low / watts / wider, speed.high / watts * wider)
+        return Band(speed.value / watts, speed.low / watts / wider, speed.high / watts * wider)
 
     def ranked(self) -> list[Ranked]:
         """For the search."""
         planned = [one.seconds for one in self.priors]
-        factor = correction(planned, self.took)
+        known = sum(planned[n] for n in self.took)
+        factor = sum(self.took.values()) / known if known else 1.0  # longer than estimated so far
         return [
             Ranked(
                 estimate,
@@ -490,7 +474,7 @@ def begin(request: Request) -> SearchState:
     return state
 
 
-def ranking(estimates: Sequence[Estimate]) -> list[int]:
+def ranking(estimates: Sequence[Band]) -> list[int]:
     """Places of strategies from the fastest."""
     return sorted(range(len(estimates)), key=lambda n: -estimates[n].value)
 
@@ -509,10 +493,9 @@ def measure(
 ) -> Decision:
     """Measure until no other strategy can be better or the time is up; gives why it stopped.
 
-    Args:
-        budget_s: seconds from when the nodes are up; no run outlives it.
-        on_run_end: gets the place of each strategy whose run has ended.
-        beside: called while the nodes are brought up: nothing may run beside a measurement.
+    budget_s: seconds from when the nodes are up; no run outlives it. on_run_end: gets the place of
+    each strategy whose run has ended. beside: called while the nodes are brought up: nothing may
+    run beside a measurement.
 
     Raises GateError: where nodes cannot be reached.
     """

@@ -9,7 +9,8 @@ from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
 from nixwulf.report.summary import summarize
 from nixwulf.report.text import to_markdown
-from nixwulf.results.compare.comparison import compare_paths
+from nixwulf.results.compare.comparison import compare
+from nixwulf.results.compare.pairs import read_side
 from nixwulf.results.compare.render import to_markdown as comparison
 from nixwulf.results.store import read_folder
 from record_factory import case, metric, ok, write_run
@@ -47,7 +48,9 @@ def test_a_metric_added_to_the_table_is_known_to_report_compare_and_site(quality
     assert any(one.startswith("Quality of the text (QUAL) on one node") for one in sentences)
     assert "| QUAL, % | " in to_markdown(summary)
     assert "QUAL" in to_html(summary)
-    compared = comparison(compare_paths(str(low), str(high), tmp_path), 0.9)
+    compared = comparison(
+        compare(read_side(str(low), tmp_path), read_side(str(high), tmp_path)), 0.9
+    )
     pairs = re.findall(r"\| (QUAL %|decode tok/s) \|.*\| ([a-z ]*) \|", compared)
     assert [name for name, _ in pairs] == ["QUAL %", "decode tok/s"] * 2
     assert pairs[0][1] == "more"

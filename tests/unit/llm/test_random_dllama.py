@@ -9,7 +9,7 @@ import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm import dllama
-from nixwulf.llm.random_dllama import MODEL, TOKENIZER, ensure, tokenizer, write
+from nixwulf.llm.dllama import MODEL, TOKENIZER, ensure, tokenizer, write
 from nixwulf.llm.random_model import FIRST_WORD, RandomModel, values, vocabulary
 
 SMALL = RandomModel(

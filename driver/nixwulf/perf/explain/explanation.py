@@ -16,14 +16,19 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.explain.cache import out_of_cache
 from nixwulf.perf.explain.causes import WeighedDiagnostic, unpredicted, weighed
-from nixwulf.perf.explain.measured import BaselineIndex, MeasuredCase, Unmeasured, measured_in
+from nixwulf.perf.explain.measured import (
+    BaselineIndex,
+    MeasuredCase,
+    Unmeasured,
+    measured_in,
+    out_of_cache,
+)
 from nixwulf.perf.explain.remedies import Remedy, remedies
 from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, roofline, sensitivities
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.predict import Prediction, predict, total
+from nixwulf.perf.predict import Configuration, Prediction, predict, total
 from nixwulf.results.record import Record
 from nixwulf.results.store import PLAN, read_entries, read_plan
 
@@ -280,10 +285,8 @@ def calibrated(
 ) -> tuple[PlatformFacts, Constants]:
     """The platform that gives a speed on one node, and constants that take nothing off it.
 
-    Args:
-        metric: what the speed is of: decode, prompt or serve.
-        speed: tok/s.
-        error: how far off that speed may be, as a share of it.
+    metric: what the speed, tok/s, is of: decode, prompt or serve. error: how far off it may be, as
+    a share of it.
 
     Raises InputError: for a speed that no machine has.
     """
@@ -291,19 +294,15 @@ def calibrated(
         raise InputError(f"One node was measured at {speed!r} tok/s; expected more than 0.")
     alone = replace(strategy, parallelism="single")
     unit = PlatformFacts(name, _KIND, 1.0, 1.0)
-    work, tokens = total([unit], model, alone, None, metric=metric)
+    work, tokens = total(Configuration([unit], model, alone, None), metric)
     seconds = tokens / speed
     assumption = (
         f"{name}: no published facts; the speed of one node measured in this run is taken for it"
     )
+    speeds = (work.weights + work.cache) / seconds, _PERFECT
     if metric == "prompt":
-        computed = work.compute + work.attention
-        platform = PlatformFacts(
-            name, _KIND, _PERFECT, computed / seconds, assumptions=(assumption,)
-        )
-    else:
-        read = work.weights + work.cache
-        platform = PlatformFacts(name, _KIND, read / seconds, _PERFECT, assumptions=(assumption,))
+        speeds = _PERFECT, (work.compute + work.attention) / seconds
+    platform = PlatformFacts(name, _KIND, *speeds, assumptions=(assumption,))
     known = choose(family(strategy, _KIND), _KIND)
     sure = hypot(_SURE, error)
     deviations = (sure, sure, sure, sure, *known.deviations[4:6], sure)
@@ -334,17 +333,14 @@ def with_exchanges_of(
     metric: str,
     speed: float,
 ) -> Constants:
-    """The host's time for an exchange such that nodes on a fabric give a speed.
+    """The constants with the host's time for an exchange such that nodes on a fabric give a speed.
 
-    Args:
-        constants: those of the engine, of which this time is replaced.
-        metric: what the speed is of: decode, prompt or serve.
-        speed: tok/s.
+    metric: what the speed, tok/s, is of: decode, prompt or serve.
     """
     free = replace(constants, hop_us=0.0, sync_us=0.0)
-    cluster = [node] * nodes
-    without = predict(cluster, model, strategy, fabric, metric=metric, constants=free)
-    work, tokens = total(cluster, model, strategy, fabric, metric=metric)
+    cluster = Configuration([node] * nodes, model, strategy, fabric)
+    without = predict(*cluster, metric=metric, constants=free)
+    work, tokens = total(cluster, metric)
     microseconds = 1e6 * max(0.0, 1 / speed - 1 / without.value) * tokens
     deviations = (*constants.deviations[:4], _SEEN, _SEEN, *constants.deviations[6:])
     return replace(

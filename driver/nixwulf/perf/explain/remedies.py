@@ -62,10 +62,8 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """All of a case, at most one of a kind, the cheapest first.
 
-    Args:
-        beside: cases of the same work that differ in where, or in one parameter.
-        inputs: what its prediction is made of; None without one.
-        plan: of its run, for the other fabrics of its cluster.
+    beside: cases of the same work that differ in where, or in one parameter. inputs: what its
+    prediction is made of; None without one. plan: of its run, for its cluster's other fabrics.
     """
     alternatives = _alternatives(one, beside)
     tried = {kind for kind, _, _ in alternatives}
@@ -179,9 +177,18 @@ def _strategies(
     one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
 ) -> Iterator[tuple[Kind, str, PredictionInputs, int]]:
     """Other ways to run it that fit and that its engine has; the last is the copies that run."""
+    if len(inputs.platforms) > 1:
+        yield from _on_fewer_nodes(one, inputs)
+        yield from _split_otherwise(one, inputs)
+        for name, link in _fabrics(one.record, plan):
+            text = f"{name} in place of {one.fabric}"
+            yield "fabric", text, replace(inputs, fabric=link), 1
+
+
+def _on_fewer_nodes(
+    one: MeasuredCase, inputs: PredictionInputs
+) -> Iterator[tuple[Kind, str, PredictionInputs, int]]:
     nodes, strategy = len(inputs.platforms), inputs.strategy
-    if nodes == 1:
-        return
     alone = replace(strategy, parallelism="single")
     for platform in dict.fromkeys(inputs.platforms):
         if fits([platform], inputs.model, alone):
@@ -196,13 +203,15 @@ def _strategies(
         fewer = inputs.platforms[:count]
         if fits(fewer, inputs.model, strategy) and _runs(one.record, inputs, strategy, count):
             yield "fewer-nodes", f"{count} nodes", replace(inputs, platforms=fewer), 1
-    for name in PARALLELISMS[1:]:
+
+
+def _split_otherwise(
+    one: MeasuredCase, inputs: PredictionInputs
+) -> Iterator[tuple[Kind, str, PredictionInputs, int]]:
+    nodes, strategy = len(inputs.platforms), inputs.strategy
+    for name in (other for other in PARALLELISMS[1:] if other != strategy.parallelism):
         other = replace(strategy, parallelism=name)
-        if (
-            name != strategy.parallelism
-            and fits(inputs.platforms, inputs.model, other)
-            and _runs(one.record, inputs, other, nodes)
-        ):
+        if fits(inputs.platforms, inputs.model, other) and _runs(one.record, inputs, other, nodes):
             text = f"{name} in place of {strategy.parallelism}"
             yield "split", text, replace(inputs, strategy=other), 1
     split = one.record["case"]["parameters"].get("split", FASTEST)
@@ -212,9 +221,6 @@ def _strategies(
         if fits(inputs.platforms, inputs.model, other):
             text = f"split {FASTEST} in place of {split}"
             yield "parameter", text, replace(inputs, strategy=other), 1
-    for name, link in _fabrics(one.record, plan):
-        text = f"{name} in place of {one.fabric}"
-        yield "fabric", text, replace(inputs, fabric=link), 1
 
 
 def fits(platforms: Sequence[PlatformFacts], model: ModelFacts, strategy: Strategy) -> bool:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
 
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.predict import Prediction, predict, token_parts
+from nixwulf.perf.predict import Configuration, Prediction, predict, token_parts
 from nixwulf.perf.work import forward
 
-_T = TypeVar("_T")
 ENOUGH = 5
 """Percent; a change of less is no help."""
 
@@ -30,25 +28,20 @@ class PredictionInputs:
     constants: Constants
     metric: str
 
+    @property
+    def configuration(self) -> Configuration:
+        """What runs on what."""
+        return Configuration(self.platforms, self.model, self.strategy, self.fabric)
+
     def prediction(self) -> Prediction:
         """Tokens a second with their interval."""
-        return self._by(predict)
+        return predict(*self.configuration, metric=self.metric, constants=self.constants)
 
     @cached_property
     def speed(self) -> float:
         """Tokens a second, for which no interval is computed: a case asks for 15."""
-        parts, _ = self._by(token_parts)
+        parts, _ = token_parts(self.configuration, self.metric, self.constants)
         return 1 / sum(parts.values())
-
-    def _by(self, sums: Callable[..., _T]) -> _T:
-        return sums(
-            self.platforms,
-            self.model,
-            self.strategy,
-            self.fabric,
-            metric=self.metric,
-            constants=self.constants,
-        )
 
 
 @dataclass(frozen=True)

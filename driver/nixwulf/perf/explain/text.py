@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nixwulf.core.document import escaped, output, say
+from nixwulf.core.files import as_json
 from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.explain.causes import WeighedDiagnostic
 from nixwulf.perf.explain.explanation import Explained
@@ -18,13 +18,13 @@ from nixwulf.perf.explain.sensitivity import Sensitivity
 from nixwulf.perf.explain.subject import newer_than_fitted
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.text import (
+    ASSUMED,
     LETTERS,
     legend,
     percent,
     percentages,
     rich_bar,
     shares,
-    speed,
 )
 
 NOTICED = "Noticed"
@@ -47,7 +47,7 @@ def measured(explained: Explained) -> str:
     text = f"measured {format_significant(explained.measured)}{runs}"
     if explained.prediction is None:
         return f"{text} tok/s"
-    return f"{text}, predicted {speed(explained.prediction)} tok/s: {explained.verdict}"
+    return f"{text}, predicted {explained.prediction.band.text} tok/s: {explained.verdict}"
 
 
 def sentences(explained: Explained) -> Iterator[str]:
@@ -176,12 +176,12 @@ def labels(explained: Sequence[Explained]) -> list[str]:
         for key, value in _under(one).items():
             seen[case(one), one.metric][key].add(str(value))
     counts = Counter((case(one), one.metric) for one in explained)
-    found = [
-        _label(one.metric, _under(one), seen[case(one), one.metric])
-        if counts[case(one), one.metric] > 1
-        else one.metric
-        for one in explained
-    ]
+    found = []
+    for one in explained:
+        varied = [key for key, values in seen[case(one), one.metric].items() if len(values) > 1]
+        differ = ", ".join(f"{k} {v}" for k, v in _under(one).items() if k in varied)
+        several = differ and counts[case(one), one.metric] > 1
+        found.append(f"{one.metric} ({differ})" if several else one.metric)
     same = Counter(zip(map(case, explained), found, strict=True))
     return [
         label if same[case(one), label] == 1 else f"{label} of {one.record['id']}"
@@ -199,11 +199,6 @@ def _under(one: Explained) -> Mapping[str, Any]:
     }
     known = {key: value for key, value in described.items() if value}
     return {**known, **one.case["parameters"], **one.conditions}
-
-
-def _label(metric: str, under: Mapping[str, Any], seen: Mapping[str, set[str]]) -> str:
-    differ = [f"{key} {value}" for key, value in under.items() if len(seen[key]) > 1]
-    return f"{metric} ({', '.join(differ)})" if differ else metric
 
 
 _BAR = 40
@@ -258,7 +253,7 @@ def to_json(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
         "explained": [_document(one) for one in explained],
         "without_speed": [{"case": dict(one.case), "why": one.why} for one in rest],
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return as_json(document)
 
 
 def _document(one: Explained) -> dict[str, Any]:
@@ -301,28 +296,20 @@ def _cause(cause: WeighedDiagnostic) -> dict[str, Any]:
 
 def _rest(rest: Sequence[Unmeasured]) -> list[str]:
     """Records of one reason are one line."""
-    counts: dict[str, int] = {}
-    for one in rest:
-        name = f"{one.case['benchmark']}, {plural(one.case['nodes'], 'node')}: {one.why}"
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(
+        f"{one.case['benchmark']}, {plural(one.case['nodes'], 'node')}: {one.why}" for one in rest
+    )
     lines = [f"{plural(count, 'record')} of {name}" for name, count in counts.items()]
     return ["", *lines] if lines else []
 
 
 def _foot(explained: Sequence[Explained]) -> list[str]:
-    parts: dict[str, float] = {}
-    for one in explained:
-        for name, seconds in one.prediction.parts.items() if one.prediction else ():
-            parts[name] = parts.get(name, 0.0) + seconds
-    return ["", *legend(parts), *_assumptions(explained)] if parts else []
+    found = [one.prediction for one in explained if one.prediction]
+    return ["", *legend(found), *_assumptions(explained)] if found else []
 
 
 def _assumptions(explained: Sequence[Explained]) -> list[str]:
     assumptions = dict.fromkeys(
         text for one in explained if one.prediction for text in one.prediction.assumptions
     )
-    return (
-        ["", "Assumed, because it is not known:", *(f"- {text}" for text in assumptions)]
-        if assumptions
-        else []
-    )
+    return ["", ASSUMED, *(f"- {text}" for text in assumptions)] if assumptions else []

@@ -244,6 +244,10 @@ def _check(question: Question) -> None:
         if not any(transport in cluster.fabrics[name].transports for name in names):
             kinds = ", ".join(f"{name} is {cluster.fabrics[name].kind}" for name in names)
             raise InputError(f"{cluster.source}: no fabric carries {transport!r}: {kinds}.")
+    _check_nodes(question, cluster)
+
+
+def _check_nodes(question: Question, cluster: Cluster) -> None:
     for count in question.nodes:
         if count > len(cluster.nodes):
             raise InputError(

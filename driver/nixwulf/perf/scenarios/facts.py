@@ -59,27 +59,12 @@ def kind_of(platform: str) -> str:
 
 
 def link(
-    fabric: Fabric,
-    transport: str,
-    measured: Mapping[str, float],
-    changes: Sequence[WhatIf],
+    fabric: Fabric, transport: str, measured: Mapping[str, float], changes: Sequence[WhatIf]
 ) -> FabricFacts:
-    """Facts of a fabric.
-
-    Args:
-        transport: tcp or rdma.
-        measured: its rtt_us and bandwidth_gbps of TCP, which hold for TCP alone.
-        changes: what-ifs; those of other facts change nothing.
-    """
+    """Facts of a fabric; measured: its rtt_us and bandwidth_gbps of TCP, valid for TCP alone."""
     known = dict(measured) if transport == "tcp" else {}
     known |= what_if.of_link(fabric.name, changes)
-    return fabric_facts(
-        fabric.kind,
-        transport,
-        fabric.speed_gbps,
-        rtt_us=known.get("rtt_us"),
-        bandwidth_gbps=known.get("bandwidth_gbps"),
-    )
+    return fabric_facts(fabric.kind, transport, fabric.speed_gbps, **known)
 
 
 def constants(

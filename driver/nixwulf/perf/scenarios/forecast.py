@@ -184,7 +184,8 @@ def answer(question: Question, what_ifs: Sequence[str] = ()) -> Answer:
     """
     chosen, left_out = candidates(question)
     asked = what_if.parse_all(what_ifs, _names(question, chosen))
-    given = tuple(one for one in asked if _is_missing(one))
+    of_nodes = (one for one in asked if one.group == "platform")
+    given = tuple(one for one in of_nodes if facts.lacks(one.name, one.key))
     chosen = _without_alike(question, chosen, asked)
     changed = len(given) < len(asked)
     forecasts = tuple(
@@ -285,10 +286,6 @@ def together(predictions: Sequence[Prediction], crowd: float = 1.0) -> Predictio
     low, high = sum(one.low for one in predictions), sum(one.high for one in predictions)
     basis = min(one.basis for one in predictions)
     return Prediction(total / crowd, low / crowd, high / crowd, parts, tuple(assumptions), basis)
-
-
-def _is_missing(one: WhatIf) -> bool:
-    return one.group == "platform" and facts.lacks(one.name, one.key)
 
 
 def _without_alike(

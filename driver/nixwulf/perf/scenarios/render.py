@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -21,13 +20,14 @@ from nixwulf.core.document import (
     rich_table,
     say,
 )
+from nixwulf.core.files import as_json
 from nixwulf.core.text import format_significant
 from nixwulf.perf.constants import newest
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.candidates import Candidate
 from nixwulf.perf.scenarios.forecast import Answer, Forecast, ScenarioForecast
 from nixwulf.perf.scenarios.text import (
-    LETTERS,
+    ASSUMED,
     change,
     heading,
     how,
@@ -35,14 +35,12 @@ from nixwulf.perf.scenarios.text import (
     percentages,
     rich_bar,
     shares,
-    speed,
 )
 
 KIND = "prediction"
 """Of the document; no record has it, and record.validate refuses it."""
 _BAR = 32
 _SENTENCE = 40
-_ASSUMED = "Assumed, because it is not known:"
 _HEAD = ("strategy", "decode", "prompt", "memory of a node")
 _UNITS = (
     "~ is a prediction, in tok/s, for software up to {}; in brackets is what 80 % of measurements "
@@ -64,9 +62,10 @@ def to_terminal(answer: Answer) -> None:
     shown = answer.fitting
     for metric, what in (("decode", "a decoded token"), ("prompt", "a token of the prompt")):
         _bars(console, shown, metric, what)
-    for number, sentence in enumerate(legend(_sum(shown))):
+    known = [prediction for one in shown for prediction in _both(one) if prediction]
+    for number, sentence in enumerate(legend(known)):
         say(console, sentence if number else f"\n{sentence}")
-    say(console, f"\n{_ASSUMED}")
+    say(console, f"\n{ASSUMED}")
     for sentence in answer.assumptions:
         # A link stays one where the terminal itself breaks the line.
         say(console, f"- {sentence}", whole="://" in sentence)
@@ -85,7 +84,7 @@ def to_markdown(answer: Answer) -> str:
         *(escaped(sentence) for sentence in _beside(answer)),
         *((escaped(_then(answer)), pipe_table(Table(_HEAD, then))) if then else ()),
         *((pipe_table(Table(("where the time goes", "decode", "prompt"), time)),) if time else ()),
-        _listed(answer),
+        "\n".join((ASSUMED, "", *(f"- {escaped(one)}" for one in answer.assumptions))),
     ]
     return markdown(parts)
 
@@ -133,7 +132,7 @@ def _changed(one: ScenarioForecast) -> tuple[str, ...]:
 def _speeds(forecast: Forecast) -> tuple[str, str]:
     if forecast.room.fits is False:
         return "", ""
-    return speed(forecast.decode), speed(forecast.prompt) if forecast.prompt else ""
+    return forecast.decode.band.text, forecast.prompt.band.text if forecast.prompt else ""
 
 
 def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
@@ -186,19 +185,6 @@ def _both(one: ScenarioForecast) -> tuple[Prediction | None, Prediction | None]:
     return one.plain.decode, one.plain.prompt
 
 
-def _sum(answers: Iterable[ScenarioForecast]) -> dict[str, float]:
-    found = dict.fromkeys(LETTERS, 0.0)
-    for one in answers:
-        for prediction in _both(one):
-            for name, seconds in prediction.parts.items() if prediction else ():
-                found[name] += seconds
-    return found
-
-
-def _listed(answer: Answer) -> str:
-    return "\n".join((_ASSUMED, "", *(f"- {escaped(one)}" for one in answer.assumptions)))
-
-
 def to_json(answer: Answer) -> str:
     """Predictions with all their numbers; times are seconds a token."""
     question = answer.question
@@ -226,7 +212,7 @@ def to_json(answer: Answer) -> str:
         "ways": [_way(one) for one in answer.forecasts],
         "left_out": [_place(one.what) | {"why": one.reason} for one in answer.left_out],
     }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return as_json(document)
 
 
 def _way(one: ScenarioForecast) -> dict[str, Any]:

@@ -35,10 +35,8 @@ class ModelDescription:
 def read_model(name: str, quant: str = "", size_gib: float = 0.0) -> ModelDescription:
     """The model of a name or path.
 
-    Args:
-        name: of a known model, of a GGUF, a TOML file of facts, or a folder of safetensors.
-        quant: quantization where the name does not give it; may be empty.
-        size_gib: of all its files, GiB, for the bits of a weight; 0: unknown.
+    name: of a known model, of a GGUF, a TOML file of facts, or a folder of safetensors. quant: may
+    be empty where the name gives it. size_gib: of all its files, GiB; 0: unknown.
 
     Raises InputError: for what is not known or cannot be read, with what to give instead.
     """

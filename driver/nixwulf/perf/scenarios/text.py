@@ -5,37 +5,23 @@ A time is drawn as a bar of letters, one for each part of a prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from nixwulf.core.text import format_interval, format_significant, plural
+from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.predict import Prediction
 from nixwulf.results.identity import REPLICAS
 
 if TYPE_CHECKING:
     from nixwulf.perf.scenarios.candidates import Candidate, Question
 
-LETTERS: Mapping[str, tuple[str, str, str]] = {
-    "weights": ("W", "reading weights from memory", "bright_blue"),
-    "cache": ("K", "reading the KV cache", "cyan"),
-    "compute": ("C", "computing", "green"),
-    "attention": ("A", "comparing a prompt's tokens with those before", "bright_green"),
-    "activations": ("M", "memory for what a prompt's kernels hand on", "blue"),
-    "dispatch": ("D", "the host starting kernels", "yellow"),
-    "hops": ("H", "the host handing over to the next node", "magenta"),
-    "sync": ("S", "the collective's own time", "bright_magenta"),
-    "latency": ("L", "round trips of the link", "red"),
-    "transfer": ("T", "bytes over the link", "bright_red"),
-}
+LETTERS: Mapping[str, Sequence[str]] = read_toml(DATA / "model" / "parts.toml")
 """By part: its letter, what it is, and its colour."""
 _SMALL = 0.01
-
-
-def speed(prediction: Prediction) -> str:
-    """'~15.2 (12.4 to 18.6)', tok/s with its 80 % interval."""
-    return format_interval(prediction.value, prediction.low, prediction.high)
+ASSUMED = "Assumed, because it is not known:"
 
 
 def change(before: Prediction, after: Prediction) -> str:
@@ -111,6 +97,7 @@ def percentages(parts: Mapping[str, float]) -> str:
                      if share >= _SMALL)  # fmt: skip
 
 
-def legend(parts: Mapping[str, float]) -> list[str]:
-    """What the letters of the parts that take time stand for, a line each."""
-    return [f"{LETTERS[name][0]} {name}: {LETTERS[name][1]}" for name in LETTERS if parts.get(name)]
+def legend(predictions: Iterable[Prediction]) -> list[str]:
+    """What the letters of the parts that take time in any of them stand for, a line each."""
+    known = {name for one in predictions for name, seconds in one.parts.items() if seconds}
+    return [f"{LETTERS[name][0]} {name}: {LETTERS[name][1]}" for name in LETTERS if name in known]

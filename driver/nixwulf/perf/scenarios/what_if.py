@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
+from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.text import did_you_mean
@@ -19,6 +20,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """What can be changed. latency_us is one way, rtt_us a round trip: twice of it."""
 _ONE_WAY = "latency_us"
+_FIELDS = {BANDWIDTH: "bandwidth_gbs", "compute_tflops": "tflops"}  # of PlatformFacts
 # Far outside of what a machine can have, and still far from where numbers overflow.
 _LEAST, _MOST = 1e-6, 1e9
 
@@ -31,6 +33,11 @@ class WhatIf:
     name: str
     key: str
     value: float
+
+    @property
+    def about(self) -> tuple[str, str, str]:
+        """The fact: its group, name and key, a latency being half of a round trip."""
+        return self.group, self.name, "rtt_us" if self.key == _ONE_WAY else self.key
 
     @property
     def text(self) -> str:
@@ -82,11 +89,7 @@ def parse_all(texts: Iterable[str], names: Mapping[str, Sequence[str]]) -> tuple
                 f"question; {did_you_mean(one.name, names[one.group])}"
             )
         for other in found[:number]:
-            if (one.group, one.name, _fact(one.key)) == (
-                other.group,
-                other.name,
-                _fact(other.key),
-            ):
+            if one.about == other.about:
                 raise InputError(
                     f"What-ifs {other.text!r} and {one.text!r} are about one fact; give one of "
                     "them."
@@ -94,31 +97,23 @@ def parse_all(texts: Iterable[str], names: Mapping[str, Sequence[str]]) -> tuple
     return found
 
 
-def _fact(key: str) -> str:
-    return "rtt_us" if key == _ONE_WAY else key
-
-
 def of_platform(facts: PlatformFacts, what_ifs: Iterable[WhatIf]) -> PlatformFacts:
     """The facts with what is taken to be different; what was assumed of it is assumed no more."""
     for one in what_ifs:
-        if (one.group, one.name) != ("platform", facts.name):
-            continue
-        if one.key == BANDWIDTH:
-            facts = replace(facts, bandwidth_gbs=one.value, assumptions=())
-        elif one.key == "compute_tflops":
-            facts = replace(facts, tflops=one.value)
-        else:
-            facts = replace(facts, memory_gib=one.value)
+        if (one.group, one.name) == ("platform", facts.name):
+            changed: dict[str, Any] = {_FIELDS.get(one.key, one.key): one.value}
+            changed |= {"assumptions": ()} if one.key == BANDWIDTH else {}
+            facts = replace(facts, **changed)
     return facts
 
 
 def of_link(fabric: str, what_ifs: Iterable[WhatIf]) -> dict[str, float]:
     """rtt_us and bandwidth_gbps of a fabric where they are taken to be different."""
-    found = {}
-    for one in what_ifs:
-        if (one.group, one.name) == ("fabric", fabric):
-            found[_fact(one.key)] = 2 * one.value if one.key == _ONE_WAY else one.value
-    return found
+    return {
+        one.about[2]: 2 * one.value if one.key == _ONE_WAY else one.value
+        for one in what_ifs
+        if (one.group, one.name) == ("fabric", fabric)
+    }
 
 
 def of_constants(engine: str, constants: Constants, what_ifs: Iterable[WhatIf]) -> Constants:
@@ -128,12 +123,6 @@ def of_constants(engine: str, constants: Constants, what_ifs: Iterable[WhatIf]) 
     """
     for one in what_ifs:
         if (one.group, one.name) == ("engine", engine):
-            changed = {name: getattr(constants, name) for name in KEYS["engine"]}
-            changed[one.key] = one.value
-            constants = replace(
-                constants,
-                layer_us=changed["layer_us"],
-                hop_us=changed["hop_us"],
-                sync_us=changed["sync_us"],
-            )
+            changed: dict[str, Any] = {one.key: one.value}
+            constants = replace(constants, **changed)
     return constants

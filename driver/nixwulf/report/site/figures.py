@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import METRICS, adds_up
 from nixwulf.core.text import plural
 from nixwulf.report.charts import MOST_MARKS, Chart, Curve, apart, some
@@ -25,82 +26,48 @@ _MOST_STRIPS = 4  # charts with a line for each machine or model
 _MOST_LINES = 16
 _MOST_IN_LINE = 12
 _LONGEST_NAME = 24
+_COMPARED = {name for name, known in METRICS.items() if known.compared}
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of chart: its x, which rows have a place in it, and what its lines join."""
+    """A kind of chart, as data/site.toml has it: its x, which rows have a place in it, its lines.
+
+    metric, unit: of its rows, empty for any; rate: whether they are rates that add up; several:
+    whether they are of several nodes.
+    """
 
     heading: str
     about: str
     over: str
-    x: Callable[[SiteRow], float | None]
-    wanted: Callable[[SiteRow], bool]
+    x: str
     joined: Literal["nodes", "fabrics", "nothing"]
+    metric: str = ""
+    unit: str = ""
+    rate: bool = False
+    several: bool = False
 
     @property
     def by_nodes(self) -> bool:
         """Whether x is the number of nodes."""
         return self.joined == "nodes"
 
+    def at(self, row: SiteRow) -> float:
+        """The x of a row, 0 where it is not known."""
+        return float(getattr(row, self.x) or 0.0)
+
+    def wanted(self, row: SiteRow) -> bool:
+        """Whether a row has a place in it."""
+        known = row.value and self.at(row) and (row.nodes > 1 or not self.several)
+        of = self.metric in ("", row.metric) and self.unit in ("", row.unit)
+        return bool(known) and of and (adds_up(row.unit) or not self.rate)
+
     def place(self, row: SiteRow) -> float | str:
         """What rows of one case share, whose mean a line passes: their nodes, or their fabric."""
         return row.nodes if self.by_nodes else row.fabric
 
 
-_KINDS = (
-    _Kind(
-        "By number of nodes",
-        "A line joins numbers of nodes where all else is the same; one node has no fabric, and "
-        "nothing to split.",
-        "nodes",
-        lambda row: float(row.nodes),
-        lambda row: adds_up(row.unit),
-        "nodes",
-    ),
-    _Kind(
-        "Against latency",
-        "Over the round trip of 64-byte packets that was measured in the same run. A line joins "
-        "fabrics: all else is the same.",
-        "measured round trip, µs",
-        lambda row: row.rtt_us,
-        lambda row: row.nodes > 1 and row.metric == "decode",
-        "fabrics",
-    ),
-    _Kind(
-        "Against bandwidth",
-        "Over the bandwidth of one TCP stream that was measured in the same run. A line joins "
-        "fabrics: all else is the same.",
-        "measured bandwidth, Gbit/s",
-        lambda row: row.bandwidth_gbps,
-        lambda row: row.nodes > 1 and row.metric == "prompt",
-        "fabrics",
-    ),
-    _Kind(
-        "Against the fabric's nominal speed",
-        "What was sold, not what was measured. A line joins fabrics: all else is the same.",
-        "nominal speed, Gbit/s",
-        lambda row: row.speed_gbps,
-        lambda row: row.nodes > 1 and row.metric == "prompt",
-        "fabrics",
-    ),
-    _Kind(
-        "Against watts",
-        "Speed over the power that the same record gives of all nodes.",
-        "power of all nodes, W",
-        lambda row: row.watts,
-        lambda row: adds_up(row.unit),
-        "nothing",
-    ),
-    _Kind(
-        "Watts",
-        "Power of all nodes together. A line joins numbers of nodes: all else is the same.",
-        "nodes",
-        lambda row: float(row.nodes),
-        lambda row: row.unit == "W",
-        "nodes",
-    ),
-)
+_KINDS = tuple(_Kind(**row) for row in read_toml(DATA / "site.toml")["charts"])
 
 
 def figures(rows: Sequence[SiteRow], name: str) -> list[Figure]:
@@ -112,7 +79,7 @@ def figures(rows: Sequence[SiteRow], name: str) -> list[Figure]:
 def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
     panels: dict[Hashable, list[SiteRow]] = defaultdict(list)
     for row in rows:
-        if row.value and kind.x(row) and kind.wanted(row):
+        if kind.wanted(row):
             panels[row.panel].append(row)
     found = [(own, _lines(kind, own)) for own in panels.values()]
     found = [(own, lines) for own, lines in found if _worth(kind, own, lines)]
@@ -170,7 +137,7 @@ def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
 
 def _worth(kind: _Kind, rows: Sequence[SiteRow], lines: Sequence[Sequence[SiteRow]]) -> bool:
     """Over nodes marks that nothing joins would compare what cannot be; else two places do."""
-    return bool(lines) if kind.by_nodes else apart([kind.x(row) or 0.0 for row in rows])
+    return bool(lines) if kind.by_nodes else apart([kind.at(row) for row in rows])
 
 
 def _chart(
@@ -187,7 +154,7 @@ def _chart(
         unit=first.unit_and_work,
         over=kind.over,
         steps=kind.by_nodes,
-        marks=[look.mark(row, kind.x(row) or 0.0, row.value or 0.0) for row in rows],
+        marks=[look.mark(row, kind.at(row), row.value or 0.0) for row in rows],
         curves=[_line(kind, own, look, several) for own in lines[:MOST_MARKS]],
     )
 
@@ -212,37 +179,10 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
         found[kind.place(row)].append(row)
     return sorted(
         (
-            statistics.fmean(kind.x(row) or 0.0 for row in own),
+            statistics.fmean(kind.at(row) for row in own),
             statistics.fmean(row.value or 0.0 for row in own),
         )
         for own in found.values()
-    )
-
-
-def by_machines(rows: Sequence[SiteRow], name: str) -> Figure | None:
-    """The chart of a model over machines and numbers of them; None where there is one only."""
-    return _strips(
-        "By machines",
-        "The same model and, as far as sources state it, the same work in each chart; marks show "
-        "what else differs.",
-        rows,
-        lambda row: row.panel,
-        lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
-        ("platform",),
-        name,
-    )
-
-
-def by_models(rows: Sequence[SiteRow], name: str) -> Figure | None:
-    """The chart of a platform over models on one node; None where there is one only."""
-    return _strips(
-        "Models on one node",
-        "As far as sources state it, the same work in each chart; marks show what else differs.",
-        [row for row in rows if row.model and row.nodes == 1],
-        lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
-        _model,
-        ("weights",),
-        name,
     )
 
 
@@ -252,44 +192,78 @@ def _model(row: SiteRow) -> str:
     return shorten(row.model, _LONGEST_NAME - len(weights)) + weights
 
 
-def _strips(
-    heading: str,
-    about: str,
-    rows: Sequence[SiteRow],
-    panel: Callable[[SiteRow], Hashable],
-    line: Callable[[SiteRow], str],
-    known: Collection[str],
-    name: str,
-) -> Figure | None:
-    """Charts of rows with the same panel, in which rows with the same line stand side by side.
+@dataclass(frozen=True)
+class _Strips:
+    """Charts with a line for each machine or model, of the rows that share a panel.
 
-    known: what the names of the lines show of their marks.
+    panel, line: what rows of one chart and of one line have in common; known: what the names of the
+    lines show of their marks.
     """
+
+    heading: str
+    about: str
+    wanted: Callable[[SiteRow], bool]
+    panel: Callable[[SiteRow], Hashable]
+    line: Callable[[SiteRow], str]
+    known: Collection[str]
+
+
+_STRIPS = {
+    "models": _Strips(
+        "By machines",
+        "The same model and, as far as sources state it, the same work in each chart; marks show "
+        "what else differs.",
+        lambda row: True,
+        lambda row: row.panel,
+        lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
+        ("platform",),
+    ),
+    "platforms": _Strips(
+        "Models on one node",
+        "As far as sources state it, the same work in each chart; marks show what else differs.",
+        lambda row: bool(row.model) and row.nodes == 1,
+        lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
+        _model,
+        ("weights",),
+    ),
+}
+
+
+def overview(folder: str, rows: Sequence[SiteRow], name: str) -> Figure | None:
+    """A model over machines and numbers of them, or a platform over models on one node.
+
+    None where there is one only, and for a page that is about neither.
+    """
+    strips = _STRIPS.get(folder)
+    if strips is None:
+        return None
     panels: dict[Hashable, dict[str, list[SiteRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row.value and row.metric in METRICS and METRICS[row.metric].compared:
-            panels[panel(row)][line(row)].append(row)
+        if row.value and row.metric in _COMPARED and strips.wanted(row):
+            panels[strips.panel(row)][strips.line(row)].append(row)
     found = [lines for lines in panels.values() if len(lines) > 1]
     found.sort(key=lambda lines: (-len(lines), title_of(next(iter(lines.values()))[0], "")))
     shown = [_best(lines) for lines in found[:_MOST_STRIPS]]
     if not shown:
         return None
     drawn = tuple(tuple(row for own in lines.values() for row in own) for lines in shown)
-    look = Look([row for rows in drawn for row in rows], known)
-    charts = []
-    for lines in shown:
-        first = next(iter(lines.values()))[0]
-        marks = [
-            look.mark(row, row.value or 0.0, index)
-            for index, own in enumerate(lines.values())
-            for row in own
-        ]
-        names = [shorten(words, _LONGEST_NAME) for words in lines]
-        title = title_of(first, first.model or name)
-        charts.append(Chart(title, first.unit_and_work, "", marks, names=names))
-    left_out = sum(len(found[index]) - len(lines) for index, lines in enumerate(shown))
+    look = Look([row for rows in drawn for row in rows], strips.known)
+    charts = tuple(_strip_chart(lines, look, name) for lines in shown)
+    left_out = sum(map(len, found[:_MOST_STRIPS])) - sum(map(len, shown))
     note = f"Not drawn, but in the table: {left_out} lines." if left_out else ""
-    return Figure(heading, about, look.legend, tuple(charts), drawn, note)
+    return Figure(strips.heading, strips.about, look.legend, charts, drawn, note)
+
+
+def _strip_chart(lines: dict[str, list[SiteRow]], look: Look, name: str) -> Chart:
+    first = next(iter(lines.values()))[0]
+    marks = [
+        look.mark(row, row.value or 0.0, index)
+        for index, own in enumerate(lines.values())
+        for row in own
+    ]
+    names = [shorten(words, _LONGEST_NAME) for words in lines]
+    title = title_of(first, first.model or name)
+    return Chart(title, first.unit_and_work, "", marks, names=names)
 
 
 def _best(lines: dict[str, list[SiteRow]]) -> dict[str, list[SiteRow]]:

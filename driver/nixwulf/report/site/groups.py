@@ -8,20 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import GIB, format_significant, microseconds, plural, unit_name
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.report.site.rows import NOT_STATED, SiteRow, web_address
 
 _BILLION = 1e9
-_PLATFORM_FACTS = {
-    "memory_gib": ("memory", "GiB"),
-    "memory_bandwidth_gbs": ("memory bandwidth, measured", "GB/s"),
-    "memory_bandwidth_nominal_gbs": ("memory bandwidth, nominal", "GB/s"),
-    "price_usd": ("price", "US$"),
-    "idle_watts": ("idle", "W"),
-    "gpu_memory_fraction": ("share of the memory for the GPU", ""),
-    "kernel_floor": ("oldest kernel", ""),
-}
+_PLATFORM_FACTS: dict[str, list[str]] = read_toml(DATA / "site.toml")["platform_facts"]
 
 
 class Fact(NamedTuple):
@@ -120,11 +113,9 @@ def _model(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
 
 
 def _billions(count: int) -> str:
-    return (
-        f"{format_significant(count / _BILLION)} billion"
-        if count >= _BILLION / 10
-        else f"{count:,}"
-    )
+    if count < _BILLION / 10:
+        return f"{count:,}"
+    return f"{format_significant(count / _BILLION)} billion"
 
 
 def _platform(name: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
@@ -166,21 +157,14 @@ def _fabric(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     facts = []
     for name, own in sorted(by_name.items()):
         speeds = sorted({row.speed_gbps for row in own if row.speed_gbps})
-        stacks = sorted(
-            {stack for row in own if (stack := row.source.record.get("fabric", {}).get("stack"))}
-            if own[0].fabric
-            else ()
-        )
+        known = [row.source.record.get("fabric", {}) for row in own if own[0].fabric]
+        stacks = sorted({fabric["stack"] for fabric in known if fabric.get("stack")})
+        rates = [row.bandwidth_gbps for row in own]
         words = [
             "/".join(f"{speed:g}" for speed in speeds) + " Gbit/s nominal" if speeds else "",
             ", ".join(stacks),
             _span("measured round trip", [row.rtt_us for row in own], microseconds, "us"),
-            _span(
-                "measured bandwidth",
-                [row.bandwidth_gbps for row in own],
-                format_significant,
-                "Gbit/s",
-            ),
+            _span("measured bandwidth", rates, format_significant, "Gbit/s"),
             plural(sum(row.value is not None for row in own), "value"),
         ]
         facts.append(Fact(name, "; ".join(filter(None, words))))

@@ -16,7 +16,7 @@ from nixwulf.core.document import Column, Value
 from nixwulf.core.text import clean, plural, unbroken, unit_name
 from nixwulf.report.html import environment
 from nixwulf.report.markup import html_head, html_rows, html_table
-from nixwulf.report.site.figures import by_machines, by_models, figures
+from nixwulf.report.site.figures import figures, overview
 from nixwulf.report.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.report.site.look import Figure, within
 from nixwulf.report.site.paging import page_names, paged
@@ -263,10 +263,9 @@ def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
 
 def _figures(group: Group) -> list[Figure]:
     """The figures of a page: what is fast first, then what it depends on."""
-    first = {"models": by_machines, "platforms": by_models}.get(group.folder)
-    overview = first(group.rows, group.name) if first else None
+    first = overview(group.folder, group.rows, group.name)
     rest = figures(group.rows, group.name)
-    return with_words(within([overview, *rest] if overview else rest, _FIGURES_BYTES))
+    return with_words(within([first, *rest] if first else rest, _FIGURES_BYTES))
 
 
 def _heading(row: SiteRow) -> str:

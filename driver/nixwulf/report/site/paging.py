@@ -45,10 +45,8 @@ def paged(
 ) -> list[Page]:
     """Tables, each with its heading, over as many pages as they need; at least one.
 
-    Args:
-        name: of the first page without suffix; none has a '~', which those of the others have.
-        tables: rows, each a piece of HTML.
-        limit: of the rows of a page, bytes.
+    name: of the first page without suffix; none has a '~', which those of the others have. limit:
+    of the rows of a page, each a piece of HTML, bytes.
     """
     pages = [Page(f"{name}.html", [])]
     left = limit

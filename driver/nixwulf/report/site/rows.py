@@ -10,8 +10,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.metric import better, rank
-from nixwulf.core.text import clean, link_name, plural, unit_name
-from nixwulf.report.lines import Band, MetricKey, MetricSummary, metric_summary
+from nixwulf.core.text import Band, clean, link_name, plural, unit_name
+from nixwulf.report.lines import MetricKey, MetricSummary, metric_summary
 from nixwulf.report.predicted import band_of
 from nixwulf.results.identity import (
     COLUMNS,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup, escape
 
 from nixwulf.core.document import Cell, Column, Table, Value
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import format_significant, unit_name
 from nixwulf.report.markup import html_link
 from nixwulf.report.site.groups import Group, fabric_name
@@ -23,27 +24,9 @@ _LONGEST_TEXT = 1500
 _MOST_MADE = 2_000  # with all 50,000 of 5,000 records a site took 30 MB more
 _MOST_LEVELS, _MOST_KEYS, _MOST_NESTED, _MOST_IN_LIST = 6, 60, 12, 24  # of a record's own
 
-COLUMNS = (
-    Column("model", whole=True),
-    Column("metric", whole=True),
-    Column("value", number=True),
-    Column("per W", number=True),
-    Column("per 1000 US$", number=True),
-    Column("nodes", number=True),
-    Column("platform", whole=True),
-    Column("fabric", whole=True),
-    Column("engine", whole=True),
-    Column("conditions"),
-    Column("kind", whole=True),
-    Column("source", whole=True),
-)
-LIST_COLUMNS = (
-    Column("name", whole=True),
-    Column("values", number=True),
-    Column("kinds", whole=True),
-    Column("best decode", number=True),
-    Column("where"),
-)
+_SITE = read_toml(DATA / "site.toml")
+COLUMNS = tuple(Column(**row) for row in _SITE["columns"])
+LIST_COLUMNS = tuple(Column(**row) for row in _SITE["lists"])
 
 
 class Links(NamedTuple):
@@ -127,15 +110,11 @@ def cells(row: SiteRow, links: Links) -> dict[str, Value]:
     split = row.parallelism if row.nodes > 1 else ""
     fabric = links.page("fabrics", fabric_name(row)) if row.crosses else ""
     spread = row.measured.spread if row.measured and row.measured.percentiles else ("", "", "")
-    percentiles = ", ".join(
-        f"{name} {text}" for name, text in zip(PERCENTILES, spread, strict=True) if text
-    )
+    named = zip(PERCENTILES, spread, strict=True)
+    percentiles = ", ".join(f"{name} {text}" for name, text in named if text)
+    model = links.page("models", row.model) if row.model else ""
     return {
-        "model": Cell(
-            brief(row.model),
-            brief(row.weights),
-            href=links.page("models", row.model) if row.model else "",
-        ),
+        "model": Cell(brief(row.model), brief(row.weights), href=model),
         "metric": brief(row.key.words) if row.metric else "no number",
         "value": _value(row, links),
         "per W": per_watt,
@@ -149,10 +128,7 @@ def cells(row: SiteRow, links: Links) -> dict[str, Value]:
         ),
         "fabric": Cell(brief(row.link), split, href=fabric),
         "engine": Cell(brief(row.program), _version(row)),
-        "conditions": Cell(
-            brief(row.condition_words if row.measured else row.reason),
-            percentiles,
-        ),
+        "conditions": Cell(brief(row.condition_words if row.measured else row.reason), percentiles),
         "kind": row.kind,
         "source": Cell(brief(row.source.name) or row.started[:10], href=row.source.url),
     }

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import rank
-from nixwulf.results.compare.gate import Power, power_of, shown_below
-from nixwulf.results.compare.pairs import Alone, Ending, Pair, Side, pair_up, read_side
+from nixwulf.results.compare.gate import shown_below
+from nixwulf.results.compare.pairs import Alone, Ending, Pair, Side, pair_up
 from nixwulf.results.identity import Identity, Key
 from nixwulf.results.record import Record
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -51,12 +48,6 @@ class Comparison:
         slow = (pair for pair, interval in judged if interval in found)
         return (*slow, *(ending for ending in self.endings if ending.worse))
 
-    def power(self, limit: float) -> Power | None:
-        """How often what truly is below this share of A is caught; None where nothing is judged."""
-        judged = [(one, min(p.a.n_runs, p.b.n_runs)) for p in self.pairs if (one := p.judged)]
-        fewest = min((runs for _, runs in judged), default=0)
-        return power_of([one for one, _ in judged], fewest, limit)
-
     def exit_code(self, limit: float) -> int:
         """What --fail-below gives; raises InputError when nothing could be below at all."""
         if self.below(limit):
@@ -87,63 +78,36 @@ def compare(a: Side, b: Side, over: Sequence[str] = ()) -> Comparison:
     )
 
 
-def compare_paths(a: str, b: str, folder: Path, over: Sequence[str] = ()) -> Comparison:
-    """Compare what two paths or queries name.
-
-    a: a path, or a query of the folder's records: what is compared with. folder: where queries
-    choose from.
-
-    Raises InputError: for what names no record, and when the sides have no equal conditions.
-    """
-    return compare(read_side(a, folder), read_side(b, folder), over)
-
-
 def _differences(a: Side, b: Side, over: Sequence[str]) -> Iterable[Difference]:
     keys = sorted({k for row in (*a.rows, *b.rows) for k in row.identity if k.is_called(over)})
     for key in keys:
         values = [sorted({_text(row.identity.get(key)) for row in s.rows}) for s in (a, b)]
         if values[0] != values[1]:
             yield Difference(key.name, *(tuple(filter(None, found)) for found in values))
-    for what, read in _AROUND.items():
-        one, two = (_distinct(read, side.records) for side in (a, b))
+    for what, paths in _AROUND.items():
+        one, two = (_distinct(paths, side.records) for side in (a, b))
         if one != two:
             yield Difference(what, one, two)
 
 
-def _distinct(
-    read: Callable[[Record], Iterable[Any]], records: Iterable[Record]
-) -> tuple[str, ...]:
-    return tuple(sorted({_text(value) for record in records for value in read(record) if value}))
+def _distinct(paths: str, records: Iterable[Record]) -> tuple[str, ...]:
+    """What records have at the first of some paths where there is anything."""
+    found = (next(filter(None, (_at(r, path) for path in paths.split())), ()) for r in records)
+    return tuple(sorted({_text(value) for values in found for value in values if value}))
 
 
-def _inside(record: Record, *keys: str) -> list[Any]:
-    value: Any = record
-    for key in keys:
-        value = value.get(key, {}) if isinstance(value, dict) else {}
-    return [value] if isinstance(value, str | int | float) else []
+_AROUND: dict[str, str] = read_toml(DATA / "columns.toml")["around"]
+"""Where a record has what need not be equal, and explains a difference."""
 
 
-def _fact(name: str) -> Callable[[Record], list[Any]]:
-    return lambda r: [node.get("facts", {}).get(name) for node in r.get("nodes", ())]
-
-
-_AROUND: dict[str, Callable[[Record], list[Any]]] = {
-    "kind of record": lambda r: [r["kind"]],
-    "source": lambda r: _inside(r, "source", "name"),
-    "cluster": lambda r: [r["cluster"]["name"]],
-    "engine version": lambda r: _inside(r, "engine", "version"),
-    "engine build": lambda r: _inside(r, "engine", "build_commit"),
-    "engine image": lambda r: _inside(r, "engine", "image"),
-    "backends": lambda r: _inside(r, "engine", "backends"),
-    "kernel": _fact("kernel"),
-    "system": _fact("os"),
-    "firmware": _fact("firmware"),
-    "kernel parameters": _fact("command_line"),
-    "governor": _fact("governor"),
-    "GPU driver": _fact("nvidia_driver"),
-    "nixwulf": lambda r: [*_inside(r, "provenance", "revision"), r["provenance"]["nixwulf"]][:1],
-}
-"""What need not be equal, and explains a difference."""
+def _at(found: Any, path: str) -> Iterable[Any]:
+    """The values at a path, of each in a list; what is no text and no number has none."""
+    if isinstance(found, list):
+        return [value for one in found for value in _at(one, path)]
+    if not path:
+        return [found] if isinstance(found, str | int | float) else []
+    key, _, rest = path.partition(".")
+    return _at(found[key], rest) if isinstance(found, dict) and key in found else []
 
 
 def _text(value: object) -> str:

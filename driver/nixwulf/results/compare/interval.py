@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from nixwulf.core.metric import percentile
-from nixwulf.results.compare.student import quantile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +37,9 @@ _RESAMPLES = 1000
 _SEED = 1
 _FEWEST_SAMPLES = 3
 _MOST_AT_ONCE = 1_000_000  # numbers in memory
+_POINTS = 4001
+_MOST_FREEDOM = 1000.0  # as good as normal
+_LEAST_FREEDOM = 1.0
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,8 @@ def ratio_interval(a: Sessions, b: Sessions, distribution: bool) -> Interval | N
     Several runs are resampled first, then the samples in each of them, for samples of one run are
     correlated; of one run, its samples are. The same numbers always give the same interval.
 
-    Args:
-        a: the samples of each run of one side, by its session.
-        b: those of the other; a session that both have is one in which they were run in turn.
-        distribution: whether the median is compared, and not the mean.
-
-    Returns:
-        None where a side has under 3 samples, or none above 0.
+    None where a side has under 3 samples, or none above 0. In a session that both have they were
+    run in turn. distribution: whether the median is compared, and not the mean.
     """
     sides = [_side(side, distribution) for side in (a, b)]
     if None in sides:
@@ -218,10 +216,8 @@ def _of_sessions(one: _Side, two: _Side, weight: float) -> tuple[Variance, float
 def _noise(runs: Runs, sessions: int, distribution: bool) -> Variance | None:
     """The variance of a side's value by its runs, of which those of a session are alike.
 
-    runs: their samples, all sessions brought to one level.
-
-    Returns:
-        None where each session is of one run; not a number where a resample has no logarithm.
+    None where each session is of one run; not a number where a resample has no logarithm. runs:
+    their samples, all sessions brought to one level.
     """
     import numpy as np
 
@@ -266,3 +262,37 @@ def _middle(samples: NDArray[np.float64], distribution: bool) -> NDArray[np.floa
         return np.asarray(samples.mean(axis=-1))
     rank = max(0, -(-samples.shape[-1] // 2) - 1)
     return np.asarray(np.partition(samples, rank, axis=-1)[..., rank])
+
+
+def probability(t: float, freedom: float) -> float:
+    """How probable a value of Student's t of at most t is, by its integral.
+
+    scipy, which has it for any degrees of freedom, is too large for this alone.
+    """
+    import numpy as np
+
+    angles, below = _distribution(_within(freedom))
+    return float(np.interp(math.atan(t / math.sqrt(_within(freedom))), angles, below))
+
+
+def quantile(share: float, freedom: float) -> float:
+    """The value below which this share of all is."""
+    import numpy as np
+
+    angles, below = _distribution(_within(freedom))
+    return math.tan(float(np.interp(share, below, angles))) * math.sqrt(_within(freedom))
+
+
+def _within(freedom: float) -> float:
+    return min(max(freedom, _LEAST_FREEDOM), _MOST_FREEDOM)
+
+
+@lru_cache(maxsize=128)
+def _distribution(freedom: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Angles, and the probability below each: t is their tangent by the root of freedom."""
+    import numpy as np
+
+    angles = np.linspace(-math.pi / 2, math.pi / 2, _POINTS)
+    density = np.maximum(np.cos(angles), 0.0) ** (freedom - 1)
+    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return angles, below / below[-1]

@@ -158,7 +158,7 @@ def pair_up(a: Side, b: Side, over: Sequence[str]) -> Pairing:
         why = "as no model is stated" if _any_model(dict(shared)) else _why_not(one, two)
         if not why:
             pairs.append(_pair(ordered(shared), one, two))
-        elif _case(shared) not in failed:
+        elif frozenset(ComparedRow({}, dict(shared)).case.items()) not in failed:
             alone.append(Alone(why, ordered(shared)))
     if not pairs and not endings:
         raise InputError(_nothing(a, b, list(metrics_a), list(metrics_b), alone, over))
@@ -262,11 +262,6 @@ def _outcomes(side: Side, over: Sequence[str]) -> dict[Shared, Counter[str]]:
     return {case: Counter(outcomes.values()) for case, outcomes in runs.items()}
 
 
-def _case(shared: Shared) -> Shared:
-    row = ComparedRow({}, dict(shared))
-    return frozenset(row.case.items())
-
-
 def _check_over(over: Sequence[str], rows: Iterable[ComparedRow]) -> None:
     known = {name for row in rows for key in row.identity for name in (key.name, key.group)}
     known -= {"", "metric", "unit"}
@@ -299,16 +294,14 @@ def _nothing(
         return "No model is stated, and each side may have another; import with --model."
     nearest = _nearest(metrics_a[:_MOST_LOOKED_AT], metrics_b[:_MOST_LOOKED_AT])
     if not nearest:
-        names = [", ".join(sorted({_metric(one) for one in m})) for m in (metrics_a, metrics_b)]
-        return f"A and B have no metric in common: A has {names[0]}; B has {names[1]}."
+        metric = Key("", "metric")
+        names = [{str(dict(one)[metric]) for one in found} for found in (metrics_a, metrics_b)]
+        one, two = (", ".join(sorted(found)) for found in names)
+        return f"A and B have no metric in common: A has {one}; B has {two}."
     words = ", ".join(f"{key} ({one} -> {two})" for key, (one, two) in nearest.items())
     keys = [name for name in nearest if name not in over]
     options = " ".join(f"--over {name}" for name in (*over, *keys))
     return f"Nothing pairs: the nearest differ in {words}; to compare over that, give {options}."
-
-
-def _metric(conditions: Shared) -> str:
-    return next(str(value) for key, value in conditions if key == Key("", "metric"))
 
 
 def _nearest(a: list[Shared], b: list[Shared]) -> dict[str, tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from nixwulf.core.document import (
     pipe_table,
     rich_table,
 )
+from nixwulf.core.files import as_json
 from nixwulf.core.metric import accepted, short_name
 from nixwulf.core.text import (
     case_name,
@@ -31,8 +31,7 @@ from nixwulf.core.text import (
     some,
     unit_name,
 )
-from nixwulf.results.compare.comparison import Comparison, Difference
-from nixwulf.results.compare.gate import ENOUGH, Power
+from nixwulf.results.compare.comparison import Comparison
 from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
 from nixwulf.results.identity import Identity, Key, differing
@@ -87,9 +86,14 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
         "a": {"name": comparison.a.name, "records": len(comparison.a.records)},
         "b": {"name": comparison.b.name, "records": len(comparison.b.records)},
         "over": list(comparison.over),
-        "differences": [difference_document(one) for one in comparison.differences],
+        "differences": [
+            {"what": one.what, "a": list(one.a), "b": list(one.b)} for one in comparison.differences
+        ],
         "pairs": [_pair(pair) for pair in comparison.pairs],
-        "failures": [_ending_document(ending) for ending in comparison.endings],
+        "failures": [
+            {"case": _flat(one.shared), "a": dict(one.a), "b": dict(one.b)}
+            for one in comparison.endings
+        ],
         "not_compared": [{"why": one.why, "case": _flat(one.shared)} for one in comparison.alone],
     }
     if limit is not None:
@@ -98,9 +102,8 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "limit": limit,
             "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
-            **({"power": _power_document(power)} if (power := comparison.power(limit)) else {}),
         }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return as_json(document)
 
 
 def _heads(comparison: Comparison, names: Names) -> list[str]:
@@ -119,8 +122,8 @@ def _heads(comparison: Comparison, names: Names) -> list[str]:
 def _pair(pair: Pair) -> dict[str, Any]:
     document: dict[str, Any] = {
         "case": _flat(pair.shared),
-        "a": _side(pair.a),
-        "b": _side(pair.b),
+        "a": _known(pair.a),
+        "b": _known(pair.b),
         "ratio": pair.ratio,
         "interval": None if pair.interval is None else [pair.interval.low, pair.interval.high],
         "session_effect": None if pair.interval is None else _session_effect(pair.interval),
@@ -130,21 +133,13 @@ def _pair(pair: Pair) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value not in (None, "")}
 
 
-def _side(value: SideValue) -> dict[str, Any]:
-    return {key: one for key, one in vars(value).items() if one != ""}
+def _known(found: SideValue) -> dict[str, Any]:
+    return {key: value for key, value in vars(found).items() if value not in (None, "")}
 
 
 def _session_effect(interval: Interval) -> dict[str, Any]:
     assumed = {"assumed_stddev_of_a_session": ASSUMED} if interval.basis == "assumed" else {}
     return {"basis": interval.basis, "stddev": math.sqrt(interval.sessions.of), **assumed}
-
-
-def _power_document(power: Power) -> dict[str, Any]:
-    return {key: value for key, value in vars(power).items() if value is not None}
-
-
-def _ending_document(ending: Ending) -> dict[str, Any]:
-    return {"case": _flat(ending.shared), "a": dict(ending.a), "b": dict(ending.b)}
 
 
 def _flat(identity: Identity) -> dict[str, Any]:
@@ -228,7 +223,7 @@ def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
             _value(pair.a),
             _value(pair.b),
             "" if pair.ratio is None else f"{pair.ratio:.3f}",
-            _interval(pair),
+            f"{pair.interval.low:.3f} to {pair.interval.high:.3f}" if pair.interval else "",
             pair.word,
         )
         for pair in comparison.pairs
@@ -276,12 +271,6 @@ def _value(value: SideValue) -> str:
     return text + accepted(value.acceptance)
 
 
-def _interval(pair: Pair) -> str:
-    if pair.interval is None:
-        return ""
-    return f"{pair.interval.low:.3f} to {pair.interval.high:.3f}"
-
-
 def _ending(ending: Ending) -> str:
     return ", ".join(
         f"{side} ended {_outcomes(e)}" for side, e in (("A", ending.a), ("B", ending.b))
@@ -310,34 +299,16 @@ def _alone(alone: Sequence[Alone], names: Names) -> list[str]:
 def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
     below = comparison.below(limit)
     judged = sum(pair.judged is not None for pair in comparison.pairs)
-    power = comparison.power(limit)
-    found = [_power(power)] if power else []
     if not below:
         of = plural(judged, "judged pair")
-        return [f"None of {of} is shown to be below {limit:g} of A.", *found] if judged else []
+        return [f"None of {of} is shown to be below {limit:g} of A."] if judged else []
     cases = dict.fromkeys(
         f"{names.case(one.shared)} ({one.metric.replace('_', ' ')})"
         if isinstance(one, Pair)
         else f"{names.case(one.shared)} (failed)"
         for one in below
     )
-    return [f"Below {limit:g} of A: {'; '.join(cases)}.", *found]
-
-
-def _power(power: Power) -> str:
-    """'With 3 runs a side a true -10 % is caught in 26 % of sweeps; 6 runs catch 80 %.'"""
-    text = (
-        f"With {power.n_runs} runs a side a true {100 * (power.target - 1):+.0f} % is caught in "
-        f"{100 * power.caught:.0f} % of sweeps"
-    )
-    enough = f"{100 * ENOUGH:.0f} %"
-    if power.caught >= ENOUGH:
-        return f"{text}."
-    if power.runs is not None:
-        return f"{text}; {power.runs} runs catch {enough}."
-    if power.in_turn is not None:
-        return f"{text}; {power.in_turn} runs in turn in one session catch {enough}."
-    return f"{text}; more runs alone do not catch {enough}."
+    return [f"Below {limit:g} of A: {'; '.join(cases)}."]
 
 
 def _sessions(comparison: Comparison) -> list[str]:
@@ -386,8 +357,3 @@ def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[K
 
 def _without_conditions(identity: Identity) -> Identity:
     return {k: v for k, v in identity.items() if k.group != "conditions" and k.name != "state"}
-
-
-def difference_document(difference: Difference) -> dict[str, Any]:
-    """A difference as JSON has it."""
-    return {"what": difference.what, "a": list(difference.a), "b": list(difference.b)}

@@ -1,22 +1,29 @@
 """What private texts look like: data/private_texts.toml, and what of it no expression can tell.
 
-Also what is known to be private of a run: names, hosts, users, disks and keys of its cluster file.
+Also what is known to be private of a run: names, hosts, users, disks and keys of its cluster file,
+and what the driver's machine and its user are called.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import itertools
+import os
+import platform
+import pwd
 import re
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import log2
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.text import login
 from nixwulf.inventory.platforms import platform_names
 from nixwulf.results.publish.words import WORD, is_public
 from nixwulf.results.publish.words import texts as texts_of
@@ -192,14 +199,15 @@ def _patterns(document: Mapping[str, Any]) -> Iterator[Pattern]:
             yield Pattern(kind, expression, instead, spare, unless, "everywhere" in entry)
 
 
-_TEXTS = read_toml(DATA / "private_texts.toml")
-PATTERNS = tuple(_patterns(_TEXTS))
+TEXTS = read_toml(DATA / "private_texts.toml")
+"""Regular expressions of what is private, and names of what is not."""
+PATTERNS = tuple(_patterns(TEXTS))
 """In the order in which they are applied, IPv6 addresses after them."""
 
-HOST_TEXTS = tuple(re.compile(form, re.MULTILINE) for form in _TEXTS["names"]["hosts"])
+HOST_TEXTS = tuple(re.compile(form, re.MULTILINE) for form in TEXTS["names"]["hosts"])
 """Where programs print the names of hosts: Open MPI, HPCC, NCCL, NixOS, ssh, logs and prompts."""
 
-USER_TEXTS = tuple(re.compile(form) for form in _TEXTS["names"]["users"])
+USER_TEXTS = tuple(re.compile(form) for form in TEXTS["names"]["users"])
 """Where the names of users stand."""
 
 SERIAL_TEXTS = tuple(p.expression for p in PATTERNS if p.everywhere)
@@ -240,16 +248,7 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-# Names that many machines and users have identify nobody.
-_EVERYBODYS = frozenset(
-    {
-        *("root", "nixos", "nobody", "admin", "ubuntu", "debian", "user", "builder", "runner"),
-        *("localhost", "host", "hostname", "node", "nodes", "server", "worker", "head", "rank"),
-        *("lab", "linux", "version", "cpu", "gpu", "rpc", "http", "https", "tcp", "rdma", "main"),
-        *("nvidia", "amd", "apple", "intel", "ray", "pi", "memory", "system"),
-        *("none", "null", "true", "false", "self", "unknown"),
-    }
-)
+_EVERYBODYS = frozenset(TEXTS["names"]["everybodys"])
 _SHORTEST = 3
 _PLACE = re.compile(r"n[1-9][0-9]*")
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
@@ -291,12 +290,8 @@ def known_words(
 
     Nodes become n1, n2, ... in the order of the cluster file, else of the largest run.
 
-    Args:
-        cluster: its cluster file as the plan has it; may be empty.
-        closed: words that are never private.
-        users: of the driver's machine.
-        hosts: names of the driver's machine.
-        homes: folders of these users there.
+    cluster: its cluster file as the plan has it; may be empty. closed: words that are never
+    private. users, hosts, homes: of the driver's machine.
     """
     kept = sorted(records, key=lambda r: (-len(r.get("nodes", ())), r["id"]))
     found = _Private(closed)
@@ -430,3 +425,36 @@ def _variables(records: Iterable[Record], names: frozenset[str]) -> Iterator[str
             for name, value in command.get("environment", {}).items():
                 if name in names:
                     yield value
+
+
+_NAMES = (Path("/etc/hostname"), Path("/etc/machine-info"))
+
+
+def users() -> Iterator[str]:
+    """The user's logins, and the name that goes with them."""
+    yield login() or ""
+    with suppress(KeyError):
+        entry = pwd.getpwuid(os.getuid())
+        yield entry.pw_name
+        yield entry.pw_gecos.partition(",")[0]
+    for name in ("SUDO_USER", "LOGNAME", "USER"):
+        yield os.environ.get(name, "")
+
+
+def homes() -> Iterator[str]:
+    """Where the user's files are."""
+    yield os.environ.get("HOME", "")
+    with suppress(KeyError):
+        yield pwd.getpwuid(os.getuid()).pw_dir
+
+
+def hosts() -> Iterator[str]:
+    """The machine's names; no name server is asked."""
+    yield socket.gethostname()
+    yield platform.node()
+    for path in _NAMES:
+        with suppress(OSError, UnicodeDecodeError):
+            for line in path.read_text("utf-8").splitlines():
+                name = line.partition("=")[2] if line.startswith("PRETTY_HOSTNAME") else line
+                if "=" not in name:
+                    yield name.strip().strip('"')

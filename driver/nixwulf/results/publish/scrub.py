@@ -32,6 +32,7 @@ from nixwulf.core.text import (
 )
 from nixwulf.results.publish.patterns import (
     PATTERNS,
+    TEXTS,
     Word,
     Words,
     closed_words,
@@ -43,21 +44,7 @@ from nixwulf.results.record import SCHEMA_VERSION, Record, save, sealed
 from nixwulf.results.store import RunFolder
 from nixwulf.results.table import as_rows, by_case, tidy
 
-# What has to do with memory, devices, clocks and cores; all others, known or not, are taken out:
-# root=UUID=..., ip=..., resume=, rd.luks.uuid=, systemd.machine_id=, and what init is given.
-_KEPT = re.compile(
-    r"""
-    (amd|intel)_(iommu|pstate|idle)(\..*)? | iommu(\..*)? | amdgpu\..* | amdttm\..* | ttm\..*
-    | nvidia.* | nouveau\..* | i915\..* | xe\..* | thunderbolt\..* | usbcore\..* | thunderbolt_.*
-    | pci | pcie_.* | pcie_aspm(\..*)? | (default_)?hugepages(z)? | transparent_hugepage
-    | numa.* | cma | swiotlb | mitigations | spec.* | nopti | pti | l1tf | mds | tsx.*
-    | isolcpus | nohz.* | rcu.* | threadirqs | preempt | skew_tick | nosmt | maxcpus | nr_cpus
-    | processor\..* | cpufreq\..* | cpuidle.* | haltpoll\..* | idle | tsc | clocksource | hpet
-    | mce | nmi_watchdog | nowatchdog | psi | zswap\..* | init_on_(alloc|free) | slab_nomerge
-    | (modprobe\.|module_|initcall_)blacklist | panic | quiet | splash | loglevel
-    """,
-    re.VERBOSE,
-)
+_KEPT = re.compile("|".join(TEXTS["names"]["kernel_parameters"]))
 
 
 def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:

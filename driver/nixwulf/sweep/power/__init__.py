@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from nixwulf.core.files import shipped_text
+from nixwulf.core.files import DATA, read_toml, shipped_text
 from nixwulf.core.metric import Metric
 from nixwulf.nodes import power
 from nixwulf.nodes.power import Point, Samples, Window, parse
@@ -298,27 +298,8 @@ def _meter(
     return {**fed, "watts": reported}
 
 
-# nvml.h, nvmlClocksEventReason...; idle (0x1), clocks that were asked for (0x2, 0x100) and sync
-# boost (0x10) are no throttling.
-# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
-NVIDIA = {
-    0x04: "software power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-# The same 16 bits higher: it has happened since the boot.
-# https://www.raspberrypi.com/documentation/computers/os.html#get_throttled
-VCGENCMD = {
-    0x1: "under-voltage",
-    0x2: "frequency capped",
-    0x4: "throttled",
-    0x8: "soft temperature limit",
-}
-_SINCE_BOOT = 16
-# https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu, thermal_throttle
-_COUNTERS = {"core_throttle": "core_throttle_count", "package_throttle": "package_throttle_count"}
+_TABLES: dict[str, dict[str, str]] = read_toml(DATA / "throttling.toml")
+_SINCE_BOOT = 16  # bits by which a flag of vcgencmd is higher that was raised since the boot
 
 
 def throttling(samples: Samples, window: Window) -> list[dict[str, Any]]:
@@ -329,7 +310,7 @@ def throttling(samples: Samples, window: Window) -> list[dict[str, Any]]:
         if kind == "count":
             events = _rise(points, window)
             if events > 0:
-                found.append({"counter": _COUNTERS.get(name, name), "events": events})
+                found.append({"counter": _TABLES["counters"].get(name, name), "events": events})
         elif kind == "bits":
             found += _flags(name, points, window)
         elif kind == "pressure":
@@ -346,19 +327,17 @@ def _rise(points: Sequence[Point], window: Window) -> int:
 
 
 def _flags(name: str, points: Sequence[Point], window: Window) -> list[dict[str, Any]]:
-    if name.startswith("nvidia:"):
-        gpu = name.partition(":")[2]
-        return [
-            found
-            for bit, meaning in NVIDIA.items()
-            for found in _flag(f"nvidia GPU {gpu}: {meaning}", points, window, bit)
-        ]
-    return [
-        found
-        for bit, meaning in VCGENCMD.items()
-        for found in _flag(f"vcgencmd: {meaning}", points, window, bit)
-        or _began(f"vcgencmd: {meaning}", points, window, bit << _SINCE_BOOT)
-    ]
+    program, _, gpu = name.partition(":")
+    table = "nvidia" if program == "nvidia" else "vcgencmd"
+    words = f"nvidia GPU {gpu}" if gpu else table
+    found = []
+    for number, meaning in _TABLES[table].items():
+        flag, bit = f"{words}: {meaning}", int(number, 16)
+        seen = _flag(flag, points, window, bit)
+        if not seen and table == "vcgencmd":
+            seen = _began(flag, points, window, bit << _SINCE_BOOT)
+        found += seen
+    return found
 
 
 def _flag(name: str, points: Sequence[Point], window: Window, bit: int) -> list[dict[str, Any]]:
@@ -411,11 +390,7 @@ class Watch:
         known = self._run.power
         for node in self._run.nodes:
             name = node.node.name
-            twin = self._twin(name)
-            if twin:
-                self._twins.add(name)
-                self._reasons[name] = twin
-            elif name not in known.silent:
+            if not self._is_twin(name) and name not in known.silent:
                 argv = ["sh", "-c", _IN_BASH, "sh", _script(), "sh", ROOT, f"{INTERVAL_S:g}"]
                 self._samplers[name] = OwnedProcess.start(
                     node, f"power-{name}", argv, {}, self._run.raw, background=True
@@ -470,15 +445,15 @@ class Watch:
         ]
         return document(self._samples(), meters, self._window, self._run.power.idle, metrics)
 
-    def _twin(self, name: str) -> str:
-        """Why a node is not sampled whose machine another node of the run is, as in the lab."""
-        machines = self._run.power.machines
-        for other in (node.node.name for node in self._run.nodes):
-            if other == name:
-                return ""
-            if machines.get(name) and machines[name] == machines.get(other):
-                return f"the same machine as {other}"
-        return ""
+    def _is_twin(self, name: str) -> bool:
+        """Whether its machine is that of a node before it, as in the lab: it gets no sampler."""
+        machines, names = self._run.power.machines, [node.node.name for node in self._run.nodes]
+        for other in names[: names.index(name)] if machines.get(name) else ():
+            if machines[name] == machines.get(other):
+                self._twins.add(name)
+                self._reasons[name] = f"the same machine as {other}"
+                return True
+        return False
 
     def _wait_until_ready(self) -> None:
         known, until = self._run.power, time.monotonic() + _READY_S
@@ -496,11 +471,7 @@ class Watch:
         for name in waiting:
             self._reasons[name] = f"its sampler printed nothing in {_READY_S:g} s"
         for name in list(self._samplers):
-            twin = self._twin(name)
-            if twin:
-                self._twins.add(name)
-                self._reasons[name] = twin
-            if name in self._reasons:
+            if self._is_twin(name) or name in self._reasons:
                 self._samplers.pop(name).stop()
 
     def _wait_while_sampling(self, until: float) -> None:

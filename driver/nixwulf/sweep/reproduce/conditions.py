@@ -25,7 +25,7 @@ from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.identity import REPLICAS, one_name
 from nixwulf.results.record import Record, load
 from nixwulf.results.store import RunFolder
-from nixwulf.sweep.plan import Plan, Sweep, make_plan, parse_sweep
+from nixwulf.sweep.plan import COORDINATES, Plan, Sweep, make_plan, parse_sweep
 
 _FOLDER = Path("results") / "published" / "records"
 _NEAR = 3
@@ -148,7 +148,6 @@ _SERVE = "serve"
 # What a source calls the measurement, where it is not the benchmark's own name.
 _SAME = {"bandwidth": "iperf3"}
 _LIMITS = {"wall_s": 14400, "progress_s": 3600}
-_COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 
 
 def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
@@ -248,7 +247,7 @@ def fitted(sweep: Sweep, cluster: Cluster) -> Sweep:
             agrees = all(
                 value in block.get(key, [value])
                 for key, value in expected.case.items()
-                if key in _COORDINATES
+                if key in COORDINATES
             )
             record = expected.references[0]
             if agrees and nodes > 1 and record["case"]["nodes"] == nodes and "fabric" not in alone:
@@ -294,7 +293,7 @@ def sweep_of_run(folder: RunFolder, tolerance: float = TOLERANCE) -> Sweep:
     alike: dict[tuple[str, str, str], list[Record]] = {}
     for entry in folder.entries:
         record, case = entry.record, entry.record["case"]
-        point = {key: case[key] for key in _COORDINATES if key in case}
+        point = {key: case[key] for key in COORDINATES if key in case}
         if case["parameters"]:
             point["parameters"] = case["parameters"]
         for metric in record["metrics"] if record["outcome"] == "ok" else ():

@@ -259,11 +259,13 @@ def _link(
     test = f"nixwulf bench links --cluster {source}"
     rate, rated = record_bandwidth_gbps(record), record_bandwidth_gbps(reference)
     if rate and rated and rate < _RATE * rated and "rate" not in costless:
-        text = f"{name!r} carried {_number(rate)} Gbit/s, for the record {_number(rated)}"
+        carried, before = map(format_significant, (rate, rated))
+        text = f"{name!r} carried {carried} Gbit/s, for the record {before}"
         yield Cause(text, test, rate / rated)
     trip, was = record_rtt_us(record), record_rtt_us(reference)
     if trip and was and trip > max(_TRIPS * was, was + _TRIP_US) and "trips" not in costless:
-        text = f"a round trip on {name!r} took {_number(trip)} us, for the record {_number(was)}"
+        took, before = map(format_significant, (trip, was))
+        text = f"a round trip on {name!r} took {took} us, for the record {before}"
         yield Cause(text, test, was / trip)
     if rated is None:
         for one in diagnostics(record):
@@ -284,10 +286,6 @@ def _other_fabric(
                 text = f"{name!r} has {now[key]}{unit}, the record's fabric {before[key]}{unit}"
                 left = now[key] / before[key] if key == "speed_gbps" else _OTHER
                 yield Cause(text, f"nixwulf preflight --cluster {source}", left)
-
-
-def _number(value: float) -> str:
-    return format_significant(value)
 
 
 def _model(record: Record, reference: Record, model: Model | None) -> Iterator[Cause]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabrics import TCP
-from nixwulf.llm import random_dllama
+from nixwulf.llm import dllama as dllama_files
 from nixwulf.nodes.listeners import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
@@ -70,7 +70,7 @@ class DistributedLlama(Engine):
         **devices.PARAMETERS,
     }
     text_parameters = ("backend", "buffer_float_type")
-    random_model = staticmethod(random_dllama.ensure)
+    random_model = staticmethod(dllama_files.ensure)
     programs = ("dllama", "dllama-api")
     # Unknown to it, so that it ends at once: the store path alone identifies the build.
     version_options = ("--version",)
@@ -108,7 +108,7 @@ class DistributedLlama(Engine):
         for key in ("feed_forward", "vocabulary"):
             if getattr(model, key) % nodes:
                 return f"distributed-llama splits evenly, and {key} {getattr(model, key)} does not"
-        return random_dllama.problem(model)
+        return dllama_files.problem(model)
 
     def start(self, run: Run) -> None:
         """Start a worker on each node but the head, and wait until all listen."""
@@ -170,7 +170,7 @@ def model_files(run: Run) -> tuple[str, str]:
             f"The model {run.case.model!r} has no tokenizer; write 'tokenizer: /path/to/file.t' "
             "beside its path in the sweep."
         )
-    return f"{run.model}/{random_dllama.MODEL}", f"{run.model}/{random_dllama.TOKENIZER}"
+    return f"{run.model}/{dllama_files.MODEL}", f"{run.model}/{dllama_files.TOKENIZER}"
 
 
 def worker_argv(run: Run, node: Connection) -> list[str]:

@@ -20,7 +20,7 @@ from nixwulf.plugins.engines import devices, exo
 from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, api, argv
 from nixwulf.plugins.engines.exo.api import network
 from nixwulf.plugins.runtime.run import RunFailure
-from nixwulf.sweep import hints
+from nixwulf.sweep import phases
 from stand_in import put
 
 ID = "mlx-community/Llama-3.3-70B-Instruct-4bit"
@@ -288,7 +288,7 @@ def test_a_placement_that_hangs_is_told_with_the_states_of_its_parts_and_why(wor
     with found as caught, ENGINE.endpoint(world.run):
         pass
     assert caught.value.outcome == "hang"
-    assert "ranks did not meet" in hints.hint_for(str(caught.value))
+    assert "ranks did not meet" in phases.hint_for(str(caught.value))
     assert world.placed == {}
 
 
