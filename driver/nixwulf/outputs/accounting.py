@@ -164,7 +164,8 @@ def _words(before: str, after: str) -> str:
     back = " ".join(re.split(r"[|,;)\]]|\d", after)[0].split())
     behind = front.endswith(("(", "/", "±", "[")) or len(front.strip(":= ")) < len("ms")
     label = (back or front) if behind else front.rpartition(": ")[2] or front
-    return label.strip(" :=/~*±([->")[-_MOST_LABEL:] or "a number"
+    label = label.strip(" :=/~*±([->") or " ".join(re.findall(r"[^\W\d][\w-]*", before + after))
+    return label[-_MOST_LABEL:] or f"column {len(before.split()) + 1}"
 
 
 def _near(lines: Iterable[int], last: int) -> set[int]:

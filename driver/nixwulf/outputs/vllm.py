@@ -33,7 +33,8 @@ _OPTIONS = re.compile(
     re.MULTILINE,
 )
 _OPTION = re.compile(
-    r"(?:\b|--)(?P<key>model|backend|request[-_]rate|max[-_]concurrency)[= ]"
+    r"(?<![\w-])(?:--)?(?P<key>model|backend|request[-_]rate|max[-_]concurrency|dataset[-_]name|"
+    r"(?:random[-_])?(?:input|output)(?:[-_]len)?|random[-_]range[-_]ratio)[= ]"
     r"(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)|(?P<word>[^\s,)]+))"
 )
 _CLOSING = re.compile(r"^\W*={20,}\W*$", re.MULTILINE)
@@ -131,6 +132,7 @@ def served(
         "requests": (found.completed + found.failed) or None,
         "concurrency": found.concurrency,
         "request_rate": found.request_rate,
+        **_lengths(_options(text), exact="0" if tool == _SERVE else "1"),
     }
     seen = {_MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]}
     measured = [
@@ -274,6 +276,24 @@ def _options(text: str) -> dict[str, str]:
         for one in _OPTION.finditer(line):
             values[one["key"].replace("-", "_")] = one["text"] if one["quote"] else one["word"]
     return {key: value for key, value in values.items() if value != "None"}
+
+
+def _lengths(options: Mapping[str, str], exact: str) -> dict[str, int]:
+    """Tokens of prompts and answers that were asked for, where all have as many.
+
+    exact: the ratio of lengths with which all have; vLLM's client has it unless another is given.
+    """
+    ratio = options.get("random_range_ratio", "0")
+    if options.get("dataset_name", "random") != "random" or float(ratio) != float(exact):
+        return {}
+    names = {"n_prompt": "input", "n_gen": "output"}
+    found = {
+        key: options.get(f"random_{name}_len")
+        or options.get(f"{name}_len")
+        or options.get(f"random_{name}")
+        for key, name in names.items()
+    }
+    return {key: int(text) for key, text in found.items() if text and text.isdecimal()}
 
 
 def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:

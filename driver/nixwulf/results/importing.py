@@ -23,7 +23,7 @@ from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.described import kind_of
 from nixwulf.outputs.forms import failure
 from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.wrapping import cut_number, decoded, plain
+from nixwulf.outputs.wrapping import clipped, decoded, plain
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
 
@@ -182,7 +182,8 @@ class Reading:
         runs = plural(len(self.records), "run") + (f" ({failed} failed)" if failed else "")
         yield f"{self.path}: {names}, {runs}, {plural(values, 'value')}; {rest}."
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
-        yield from (f"{self.path}: {one}" for one in (*self.unread, *reasons))
+        warnings = dict.fromkeys(one for r in self.records for one in r.get("warnings", ()))
+        yield from (f"{self.path}: {one}" for one in (*self.unread, *reasons, *warnings))
         notes = (str(one["source"].get("note", "")) for one in self.records)
         for note in dict.fromkeys(one.rpartition("; ")[2] for one in notes if _INFERRED in one):
             yield f"{self.path}: {note}; --nodes N says how many."
@@ -205,8 +206,7 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
         if digits := _TOO_LONG.search(text):
             line = text.count("\n", 0, digits.start()) + 1
             raise ParseError(f"line {line} has a number of more than 100 digits.")
-        cut = cut_number(text)
-        text = text.removesuffix(cut)
+        text, cut = clipped(text)
         known = choose(all_tools(), tool, "tool", "--tool") if tool else None
         tools, found, unread = _read([known] if known else _tools_of(text), text)
         if metadata.nodes is None:
@@ -232,8 +232,7 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except ParseError as error:
         raise InputError(f"{path}: {error.format_message()}") from None
-    if cut:
-        unread.append(f"line {text.count(chr(10)) + 1} ends in {cut}, which is cut off: left out.")
+    unread += cut
     for record in records:
         validate(record, str(path))
     return Reading(path, text, tools, tuple(records), tuple(unread))

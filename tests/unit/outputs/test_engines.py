@@ -315,3 +315,19 @@ def test_every_output_of_mlx_has_its_trials_or_is_refused(path):
         trials = mlx.parse(text).trials
         assert len(trials) in {1, 2, 3}
         assert all(trial.prompt_tps > 0 and trial.generation_tps > 0 for trial in trials)
+
+
+# hand-made: a command above its block (form: tests/fixtures/posted/vllm-median-without-p95.txt)
+COMMAND = (
+    "vllm bench serve --random-input-len 2048 --random-output-len 256 --random-range-ratio {}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "lengths"), [("0", {"n_prompt": 2048, "n_gen": 256}), ("0.5", {})]
+)
+def test_lengths_in_a_command_of_vllms_client_are_conditions(records, ratio, lengths):
+    text = COMMAND.format(ratio) + fixture("posted/vllm-median-without-p95.txt").partition("\n")[2]
+    (record,) = records(text, UserMetadata(("dgx-spark",), nodes=1))
+    found = record["metrics"][0]["conditions"]
+    assert {key: found[key] for key in ("n_prompt", "n_gen") if key in found} == lengths
