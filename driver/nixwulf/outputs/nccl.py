@@ -28,7 +28,7 @@ _WARM_UP = re.compile(r"warmup iters: (\d{1,9})")
 _PLACEMENTS = ("out-of-place", "in-place")
 _BITS = 8
 _DIGITS = 6
-_ROUNDED = 0.003  # a mean of rows, which have two decimals
+_ROUNDED = 0.005  # rows have two decimals
 _UNCHECKED = "nccl-tests did not check its values (N/A)."
 _PAIR = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 # Not NCCL's own warnings: RCCL has some at every start, and goes on.
@@ -154,9 +154,11 @@ def _is_cut(table: NcclTable, end: str) -> bool:
     """Whether the average ends the text with fewer digits than %g has, and is none of its rows."""
     match = _AVERAGE.fullmatch(end.rstrip())
     rates = [one["busbw"] for row in table.rows for one in row.placed.values() if "busbw" in one]
-    if not match or len(match["value"].replace(".", "").lstrip("0")) >= _DIGITS or not rates:
+    digits = len(match["value"].replace(".", "").lstrip("0")) if match else _DIGITS
+    if not match or not rates or digits >= _DIGITS:
         return False
-    return abs(float(match["value"]) - statistics.fmean(rates)) > _ROUNDED
+    off = abs(float(match["value"]) - statistics.fmean(rates))
+    return off > (_ROUNDED if digits >= _DIGITS - 2 else 0)
 
 
 def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> list[Metric]:

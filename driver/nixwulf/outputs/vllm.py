@@ -44,7 +44,11 @@ _TIME = re.compile(
     r"(mean|median|std|max|p[\d.]+)[_ ](ttft|tpot|itl|e2el|e2e[_ ]latency)(?:_ms| \(ms\))",
     re.IGNORECASE,
 )
-_LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
+_LINE = re.compile(
+    r"^[ |*]*(?P<key>[\w()/.][\w()/ .]*?)(?: *:|[ *]*\|)[ *]+(?P<value>[\d.eE+-]+)(?: +\w+)?[ |*]*$"
+)
+# Between the blocks of several runs people write how many asked at once.
+_AT_ONCE = r"^\W*(?:max[-_ ])?concurrency *[=:] *"
 _MS_A_SECOND = 1000.0
 _PERCENTILES = ("p50", "p95", "p99")
 
@@ -100,7 +104,8 @@ _LABELS = "|".join(map(re.escape, _PRINTED.values()))
 HEADS = re.compile(
     r"^.{0,40}Namespace\(|^.*(?:vllm bench|bench_serving|benchmark_\w+\.py) "
     r"|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
-    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)",
+    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
+    rf"|(?i:{_AT_ONCE})\d+\W*$",
     re.MULTILINE,
 )
 RESULTS = re.compile(
@@ -271,7 +276,8 @@ def _printed(text: str) -> dict[str, Any]:
 
 def _options(text: str) -> dict[str, str]:
     """Those of a command, and of a run that argparse printed last."""
-    values: dict[str, str] = {}
+    at_once = re.findall(rf"{_AT_ONCE}(\d+)\W*?$", text, re.MULTILINE | re.IGNORECASE)
+    values: dict[str, str] = {"max_concurrency": at_once[0]} if at_once else {}
     for line in _OPTIONS.findall(_CONTINUED.sub(" ", text)):
         for one in _OPTION.finditer(line):
             values[one["key"].replace("-", "_")] = one["text"] if one["quote"] else one["word"]

@@ -331,3 +331,12 @@ def test_lengths_in_a_command_of_vllms_client_are_conditions(records, ratio, len
     (record,) = records(text, UserMetadata(("dgx-spark",), nodes=1))
     found = record["metrics"][0]["conditions"]
     assert {key: found[key] for key in ("n_prompt", "n_gen") if key in found} == lengths
+
+
+def test_a_log_of_dllama_that_lost_lines_of_tokens_has_its_two_speeds(records):
+    lines = fixture("dllama/two-nodes.txt").splitlines()
+    pred = [n for n, line in enumerate(lines) if "Pred" in line and "Sync" in line]
+    text = "\n".join(line for n, line in enumerate(lines) if n not in pred[1:-1])
+    (record,) = records(text)
+    assert [one["name"] for one in record["metrics"]] == ["prompt", "decode"]
+    assert record["warnings"]
