@@ -60,9 +60,9 @@ def read(text: str, source: str) -> list[Start]:
     plain = _plain(text)
     problem: ShellError | None = None
     # Of a page or a script what starts an engine may still be a plain command.
-    for attempt in (lambda: starts(plain), lambda: _own_starts(plain)):
+    for attempt in (starts, _own_starts):
         try:
-            found = attempt()
+            found = attempt(plain)
         except ShellError as error:
             problem = problem or error
             continue
@@ -84,13 +84,12 @@ def read(text: str, source: str) -> list[Start]:
 def _own_starts(plain: str) -> list[Start]:
     """What the lines of engines start, and every other line as left out; raises ShellError."""
     own, lines = _own_lines(plain), _apart(plain)
-    found = starts("\n".join(one if n in own else "" for n, one in enumerate(lines, 1)))
+    first, *more = starts("\n".join(one * (n in own) for n, one in enumerate(lines, 1))) or [
+        Start(())
+    ]
     rest = [one.strip() for n, one in enumerate(lines, 1) if one.strip() and n not in own]
     left = tuple(Omission(one, _NOT_RUN) for one in rest)
-    return [
-        replace(one, left_out=(*left, *one.left_out)) if not n else one
-        for n, one in enumerate(found)
-    ]
+    return [replace(first, left_out=(*left, *first.left_out)), *more]
 
 
 def without_workers(found: Sequence[Start]) -> list[Start]:
