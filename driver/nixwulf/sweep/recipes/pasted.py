@@ -25,20 +25,22 @@ _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
 _SHOWN = re.compile(r"[ \t]\^[ \t]*\n|\\[ \t]*\n[ \t]*>[ \t]|\\[ \t]+#[^\n]*\n")
 # Whatever they are, the driver sets them.
-_UNUSED = re.compile(r"(--(?:api-key|port|host|hf-token|token)[ =])[\"']?\$\{?\w+\}?[\"']?(?=\s|$)")
+_UNUSED = re.compile(r"(--(?:api-key|port|host|hf-token|token)[ =])[\"']?\$\{?\w+\}?[\"']?(?=[\s']|$)")
 _DRIVE = re.compile(r"\b[A-Za-z]:\\[^\s\"']*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
 _DEFAULT = re.compile(r"\$\{\w+:?-([^\s'\"$`{}]+)\}")
-# What a container is given by its caller's shell: a variable of the same name, and folders.
-_HANDED = re.compile(r"((?:-e|--env)[ =])(\w+)=[\"']?\$\{?\2\}?[\"']?(?=\s|$)")
+# What a container is given by its caller's shell: a variable, folders and ports.
+_HANDED = re.compile(r"((?:-e|--env)[ =])(\w+)=[\"']?\$\{?\w+\}?[\"']?(?=\s|$)")
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
 _MOUNTED = re.compile(
-    r"(?:-v|--volume|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
+    r"(?:-v|--volume|-p|--publish|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
 )
 _CONTINUES = re.compile(r"\\[ \t]*$")
 _SHELLS = ("bash", "sh", "zsh")
 _IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
+_OTHER_NODE = "the driver starts the other nodes"
+_CLIENT = "the benchmark of the sweep asks; import its command alone to have its lengths"
 _NOT_RUN = "commands of a shell are never run here"
 
 
@@ -96,7 +98,7 @@ def without_workers(found: Sequence[Start]) -> list[Start]:
     """Without the commands of other nodes, which are the head's with another rank."""
     kept = [one for one in found if not _is_worker(one.words)]
     left = [
-        Omission(" ".join(one.words), "the driver starts the other nodes")
+        Omission(" ".join(one.words), _CLIENT if "bench" in one.words else _OTHER_NODE)
         for one in found
         if one not in kept
     ]
@@ -196,8 +198,8 @@ def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
     shells = [n for n, word in enumerate(words[:-2]) if PurePosixPath(word).name in _SHELLS]
     image = next((n for n in places if of_image(words[n], words[n + 1 :])), 0)
     before, found = words[:inside], [Start(tuple(words[inside:]))]
-    if not inside and shells:  # bash -c TEXT
-        before = words[: shells[0]] or words[:1]
+    if not inside and (shells or (not image and " " in words[-1])):  # bash -c TEXT
+        before = words[: shells[0] if shells else -1] or words[:1]
         found = [one for inner in commands(words[-1]) for one in split_start(inner)]
     elif not inside and image:
         before = words[: image + 1]
@@ -229,11 +231,12 @@ def _launched(words: Sequence[str]) -> Start:
     given = iter(words)
     for word in given:
         option, _, joined = word.partition("=")
+        python = left and left[-1].what.rpartition("/")[2].startswith("python")
         if option in _wrappers()["variables"]:
             environment |= dict([_pair(joined or next(given, ""))])
         elif kept and re.fullmatch(_wrappers()["launched"], PurePosixPath(word).name):
             left.append(Omission(word, "the driver starts the engine's own program"))
-        elif word not in ("--", "-m"):
+        elif word != "--" and not (word == "-m" and python):
             kept.append(word)
     return Start(tuple(kept), environment, left_out=tuple(left))
 

@@ -57,3 +57,17 @@ def test_beside_the_command_of_its_server_it_is_left_out(imported):
     document, named = imported(f"vllm serve org/a -tp 2\n{CLIENT}\n")
     assert document["matrix"]["benchmark"] == ["serve"]
     assert any(one.startswith("vllm bench serve ") for one in named)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'docker run -e TOKEN=$HF -p $PORT:8000 vllm/vllm-openai --model org/a --api-key "$K"',
+        "tmux new-session -d -s llm 'vllm serve org/a --api-key $K'",
+        "mlx.launch -n 2 -- python3 -m mlx_lm generate --model org/a -p 'hello' -m 256",
+    ],
+)
+def test_what_the_callers_shell_hands_on_refuses_nothing(imported, text):
+    document, _ = imported(text)
+    assert document["models"] == {"a": {"id": "org/a"}}
+    assert ("256" in text) == (document["matrix"].get("parameters", {}).get("n_gen") == [256])
