@@ -129,6 +129,7 @@ def read(text: str) -> list[Found]:
     if _is_cut(table, end):
         table = replace(table, average_gbs=None)
     cut = table.average_gbs is None
+    lost = "" if end.split()[0] == str(table.rows[-1].bytes) else ": left out"
     collective = _STARTING.search(text)
     hosts = len(set(_RANK.findall(text)))
     warm_up = _WARM_UP.search(text)
@@ -144,7 +145,7 @@ def read(text: str) -> list[Found]:
             transport=_transport(text, hosts),
             warnings=(
                 *([_UNCHECKED] if table.unchecked else ()),
-                *([f"The table is cut off at its end, {end.strip()!r}: left out."] if cut else ()),
+                *([f"The table is cut off at its end, {end.strip()!r}{lost}."] if cut else ()),
             ),
         )
     ]

@@ -45,10 +45,11 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _LINE = re.compile(
-    r"^[ |*]*(?P<key>[\w()/.][\w()/ .]*?)(?: *:|[ *]*\|)[ *]+(?P<value>[\d.eE+-]+)(?: +\w+)?[ |*]*$"
+    r"^[ |*]*(?P<key>[\w()/.][\w()/ .]*?)(?: *:\**(?: *\|)?|[ *]*\|)[ *]+"
+    r"(?P<value>[\d.eE+-]+)(?: +\w+)?[ |*]*$"
 )
 # Between the blocks of several runs people write how many asked at once.
-_AT_ONCE = r"^\W*(?:max[-_ ])?concurrency *[=:] *"
+_AT_ONCE = r"^[^\w\n]*(?:max[-_ ])?concurrency *[=:] *"
 _MS_A_SECOND = 1000.0
 _PERCENTILES = ("p50", "p95", "p99")
 _TOKENS = ("input_tokens", "output_tokens")

@@ -355,6 +355,7 @@ def test_how_many_asked_at_once_is_of_the_block_below_it(records):
     text = f"concurrency=1\n{block}\nConcurrency: 8\n{block}"
     found = records(text, UserMetadata(("dgx-spark",), nodes=1))
     assert [one["metrics"][0]["conditions"]["concurrency"] for one in found] == [1, 8]
+    assert not any("warnings" in one for one in found)
 
 
 # hand-made: the client's labels as a table of somebody's page

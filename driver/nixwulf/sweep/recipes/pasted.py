@@ -25,7 +25,9 @@ _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
 _SHOWN = re.compile(r"[ \t]\^[ \t]*\n|\\[ \t]*\n[ \t]*>[ \t]|\\[ \t]+#[^\n]*\n")
 # Whatever they are, the driver sets them.
-_UNUSED = re.compile(r"(--(?:api-key|port|host|hf-token|token)[ =])([\"']?)\$\{?\w+\}?\2(?=[\s']|$)")
+_UNUSED = re.compile(
+    r"(--(?:api-key|port|host|hf-token|token)[ =])([\"']?)\$\{?\w+\}?\2(?=[\s']|$)"
+)
 _DRIVE = re.compile(r"\b[A-Za-z]:\\[^\s\"']*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
