@@ -22,10 +22,11 @@ _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNOREC
 # where a number alone in its place has it, in a text in which one of them has decimals.
 _APART = re.compile("['\u2019\u00a0\u2009\u202f](?<=\\d.)(?=\\d{3}(?!\\d))")
 _BLANKS_APART = re.compile(
-    r"(?<=[:=|(±])([ \t]*\d{1,3})((?: \d{3})+(?:[.,]\d+)?)(?= *(?:$|[|)±%]| [a-zA-Zµ]))",
+    r"(?<=[:=|(±])([ \t]{0,60}\d{1,3})((?: \d{3}){1,4}(?:[.,]\d{1,9})?)"
+    r"(?= {0,60}(?:$|[|)±%]| [a-zA-Zµ]))",
     re.MULTILINE,
 )
-_WITH_DECIMALS = re.compile(r" (?<=\d )\d{3}[.,]\d")
+_WITH_DECIMALS = re.compile(r"\d \d{3}[.,]\d")
 _LAST = re.compile(r"\d[\d.]*\Z")
 _LINES_BEFORE = 3
 _FEWEST_ALIKE = 2
