@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nixwulf.outputs import Tool
+    from nixwulf.results.importing import Reading, UserMetadata
 
 
 @click.command("import")
@@ -114,24 +116,13 @@ def import_(
         raise click.UsageError("Missing option '--platform'.")
     from nixwulf.core.registry import choose
     from nixwulf.inventory.fabrics import KINDS
-    from nixwulf.results.importing import UserMetadata, reading_of, require_use
+    from nixwulf.results.importing import UserMetadata, require_use
 
     if options["fabric_kind"]:
         choose(KINDS, str(options["fabric_kind"]), "kind of fabric", "--fabric-kind")
     metadata = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
-    found: dict[str, Record] = {}
-    problems, readings = [], []
-    for path in files:
-        try:
-            reading = reading_of(path, metadata, tool)
-            found |= {record["id"]: record for record in reading.records}
-            readings.append(reading)
-        except InputError as error:
-            problems.append(error.format_message())
-    if problems:
-        for problem in problems:
-            click.echo(problem, err=True)
-        raise SystemExit(EXIT_USAGE)
+    readings = _readings(files, metadata, tool)
+    found = {record["id"]: record for reading in readings for record in reading.records}
     require_use(metadata, list(found.values()))
     for sentence in (one for reading in readings for one in reading.sentences(explain=explain)):
         click.echo(clean(sentence), err=True)
@@ -145,6 +136,23 @@ def import_(
     there = f", {len(found) - len(new)} there already" if len(found) > len(new) else ""
     shown = as_typed("report", out)
     click.echo(f"{plural(len(new), 'record')} imported{there}; {shown} shows them.")
+
+
+def _readings(files: Sequence[Path], metadata: UserMetadata, tool: str | None) -> list[Reading]:
+    """What each file has; ends the program where one cannot be read, after a sentence for each."""
+    from nixwulf.results.importing import reading_of
+
+    readings, problems = [], []
+    for path in files:
+        try:
+            readings.append(reading_of(path, metadata, tool))
+        except InputError as error:
+            problems.append(error.format_message())
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        raise SystemExit(EXIT_USAGE)
+    return readings
 
 
 def _recognised(path: Path) -> tuple[str, list[Tool]]:
@@ -164,28 +172,21 @@ def _recognised(path: Path) -> tuple[str, list[Tool]]:
 
 def _is_recipe(path: Path, ctx: click.Context) -> bool:
     """Whether it is a recipe, and no output of a tool below its command."""
+    from nixwulf.outputs import ParseError
     from nixwulf.sweep.recipes import MOST_TEXT, is_yaml
-
-    large = path.is_file() and path.stat().st_size > MOST_TEXT and not is_yaml(path)
-    if ctx.params["tool"] or large:
-        return False
     from nixwulf.sweep.recipes.as_sweep import is_recipe
 
-    if not is_recipe(path):
+    large = path.is_file() and path.stat().st_size > MOST_TEXT and not is_yaml(path)
+    if ctx.params["tool"] or large or not is_recipe(path):
         return False
     text, found = _recognised(path)
-    if ctx.params["platforms"]:
-        return not found
-    return is_yaml(path) or not any(_has_results(one, text) for one in found)
-
-
-def _has_results(tool: Tool, text: str) -> bool:
-    from nixwulf.outputs import ParseError
-
-    try:
-        return bool(tool.read(text))
-    except ParseError:
-        return False
+    if ctx.params["platforms"] or is_yaml(path):
+        return not found or not ctx.params["platforms"]
+    for tool in found:
+        with contextlib.suppress(ParseError):
+            tool.read(text)
+            return False
+    return True
 
 
 def _print_sweep(ctx: click.Context, files: Sequence[Path]) -> None:

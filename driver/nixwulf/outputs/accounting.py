@@ -133,6 +133,7 @@ def _part(
 def _tokens(text: str) -> Iterable[_Token]:
     """Numbers alike have the same words around them, or the same key, or the same column."""
     position, heads = 0, dict[tuple[str, int], list[str]]()
+    above = ""
     for number, line in enumerate(text.split("\n"), 1):
         separator = next((one for one in "|," if line.count(one) > 1), "")
         shape = "" if len(line) > _LONG_LINE else _NUMBER.sub("#", line)
@@ -149,12 +150,17 @@ def _tokens(text: str) -> Iterable[_Token]:
                 label = names[column]
             else:
                 label = _words(before, line[match.end() :])
+            if not label:
+                names_above, place = _columns(above, line), len(before.split())
+                label = names_above[place] if place < len(names_above) else f"column {place + 1}"
             indent = len(line) - len(line.lstrip())
             kind = (label, indent) if key or (column >= 0 and names) else (shape, index)
             start = position + match.start()
             yield _Token(number, start, start + len(match[0]), match[0], label, kind)
         if separator and not _NUMBER.search(line) and re.search(r"[A-Za-z]", line):
             heads[columns] = [cell.strip(" #\"'*") for cell in line.split(separator)]
+        if re.search(r"[A-Za-z]", line):
+            above = line
         position += len(line) + 1
 
 
@@ -164,7 +170,14 @@ def _words(before: str, after: str) -> str:
     back = " ".join(re.split(r"[|,;)\]]|\d", after)[0].split())
     behind = front.endswith(("(", "/", "±", "[")) or len(front.strip(":= ")) < len("ms")
     label = (back or front) if behind else front.rpartition(": ")[2] or front
-    return label.strip(" :=/~*±([->")[-_MOST_LABEL:] or "a number"
+    label = label.strip(" :=/~*±([->") or " ".join(re.findall(r"[^\W\d][\w-]*", before + after))
+    return label[-_MOST_LABEL:]
+
+
+def _columns(line: str, row: str) -> list[str]:
+    """The names in a head of a row whose columns blanks divide: some have blanks in them."""
+    names = re.split(r"\s{2,}|\t", line.strip())
+    return names if len(names) == len(row.split()) else line.split()
 
 
 def _near(lines: Iterable[int], last: int) -> set[int]:

@@ -63,8 +63,11 @@ class Inference:
     predicted: tuple[int, int] | None
 
 
-def parse(text: str) -> Inference:
-    """The inference that the text holds whole; raises ParseError."""
+def parse(text: str, *, whole: bool = True) -> Inference:
+    """The inference that the text holds; raises ParseError.
+
+    whole: whether a text that lacks lines of tokens is refused; else it has none of them.
+    """
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if match := _ERROR.match(line):
@@ -73,7 +76,9 @@ def parse(text: str) -> Inference:
     evaluation, prediction = (_block(lines, name) for name in _BLOCKS)
     # Of the two blocks alone, as people paste them, there is no line of a token.
     if (tokens or batches) and prediction.tokens != len(tokens):
-        _refuse(len(lines), f"{prediction.tokens} lines of tokens, not {len(tokens)}")
+        if whole:
+            _refuse(len(lines), f"{prediction.tokens} lines of tokens, not {len(tokens)}")
+        batches = tokens = ()
     last = [_last(lines, kind) for kind in ("Eval", "Pred")]
     predicted = (last[0], last[1]) if batches and tokens else None
     return Inference(evaluation, prediction, batches, tokens, predicted)
@@ -97,20 +102,22 @@ def recognises(text: str) -> bool:
 
 def read(text: str) -> list[Found]:
     """One case: prompt, decode and what its nodes exchanged."""
-    result = parse(text)
+    result = parse(text, whole=False)
+    cut = bool(steps(text, "Pred")) and not result.tokens
     workers = len(set(_WORKER.findall(text)))
     nodes = _nodes(workers) if workers or _HEADER in text else ANY
     architecture = _ARCHITECTURE.search(text)
     return [
         Found(
             "dllama",
-            metrics([result], nodes.reported or 1),
+            metrics([result], nodes.reported or 1 if result.tokens else 1),
             nodes=nodes,
             parameters={"n_prompt": result.evaluation.tokens, "n_gen": result.prediction.tokens},
             engine={"name": ENGINE},
             model={"architecture": architecture[1]} if architecture else {},
             transport="tcp" if workers else None,
             parallelism="tensor" if workers else None,
+            warnings=("Lines of tokens are missing: the others are left out.",) if cut else (),
         )
     ]
 

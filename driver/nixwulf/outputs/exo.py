@@ -16,9 +16,7 @@ _PARALLELISMS = {"Pipeline": "pipeline", "Tensor": "tensor"}
 _METRICS = (("prompt", "tok/s"), ("decode", "tok/s"), ("peak_memory", "GB"))
 # Model, sharding, instance and nodes; tokens of prompt and answer, requests at once; the metrics,
 # of which memory is that of the node that answers.
-_Placement = tuple[str, str, str, int]
-_Size = tuple[int, int, int]
-_Samples = tuple[float, float, float]
+_Row = tuple[tuple[Any, ...], tuple[int, ...], tuple[float, ...]]
 
 
 def recognises(text: str) -> bool:
@@ -31,7 +29,7 @@ def read(text: str) -> list[Found]:
     rows = json_object("exo_bench", text).get("runs")
     if not isinstance(rows, list) or not rows:
         _refuse(0, "at least one of 'runs'")
-    placements: dict[_Placement, dict[_Size, list[_Samples]]] = {}
+    placements: dict[tuple[Any, ...], dict[tuple[int, ...], list[tuple[float, ...]]]] = {}
     for number, row in enumerate(rows, 1):
         placement, size, samples = _row(number, row)
         placements.setdefault(placement, {}).setdefault(size, []).append(samples)
@@ -52,28 +50,16 @@ def read(text: str) -> list[Found]:
 TOOL = Tool("exo-bench", recognises, read)
 
 
-def _row(number: int, row: Any) -> tuple[_Placement, _Size, _Samples]:
+def _row(number: int, row: Any) -> _Row:
     try:
         stats = row["stats"]
         _finite(row["elapsed_s"])
-        return (
-            (
-                str(row["model_id"]),
-                str(row["placement_sharding"]),
-                str(row["placement_instance_meta"]),
-                _positive(row["placement_nodes"]),
-            ),
-            (
-                int(stats["prompt_tokens"]),
-                int(stats["generation_tokens"]),
-                _positive(row.get("concurrency", 1)),
-            ),
-            (
-                _finite(stats["prompt_tps"]),
-                _finite(stats["generation_tps"]),
-                int(stats["peak_memory_usage"]["inBytes"]) / 1e9,
-            ),
-        )
+        names = tuple(str(row[key]) for key in ("model_id", *_ROW_KEYS))
+        tokens = tuple(int(stats[f"{key}_tokens"]) for key in ("prompt", "generation"))
+        speeds = tuple(_finite(stats[f"{key}_tps"]) for key in ("prompt", "generation"))
+        memory = int(stats["peak_memory_usage"]["inBytes"]) / 1e9
+        sizes = (*tokens, _positive(row.get("concurrency", 1)))
+        return (*names, _positive(row["placement_nodes"])), sizes, (*speeds, memory)
     except KeyError as error:
         _refuse(number, f"the key {error}")
     except (TypeError, ValueError, AttributeError, OverflowError):
@@ -96,7 +82,7 @@ def _refuse(number: int, expected: str) -> NoReturn:
     raise ParseError(f"exo_bench: run {number}: expected {expected}.")
 
 
-def _metrics(size: _Size, rows: Sequence[_Samples]) -> Iterator[Metric]:
+def _metrics(size: tuple[int, ...], rows: Sequence[tuple[float, ...]]) -> Iterator[Metric]:
     """Each a sample of one request alone, also where several went at once."""
     conditions = dict(zip(("n_prompt", "n_gen", "concurrency"), size, strict=True))
     for (name, unit), samples in zip(_METRICS, zip(*rows, strict=True), strict=True):

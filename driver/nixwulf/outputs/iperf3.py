@@ -1,4 +1,7 @@
-"""iperf3: what each direction of a test carried in each interval, from its JSON or its text."""
+"""iperf3: what each direction of a test carried in each interval, from its JSON or its text.
+
+Of iperf 2 (https://sourceforge.net/p/iperf2/code) the text, whose sum no word marks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from nixwulf.outputs.forms import json_object
 
 _ROW = re.compile(
     r"^\[\s*(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X-[CS])\])?\s+"
-    r"(?P<start>\d+(?:\.\d+)?)-(?P<end>\d+(?:\.\d+)?)\s+sec\s+\d+(?:\.\d+)?\s+[KMGT]?Bytes\s+"
+    r"(?P<start>\d+(?:\.\d+)?)- ?(?P<end>\d+(?:\.\d+)?)\s+sec\s+\d+(?:\.\d+)?\s+[KMGT]?Bytes\s+"
     r"(?P<rate>\d+(?:\.\d+)?)\s+(?P<unit>[KMGT]?)bits/sec(?P<rest>.*)$"
 )
 _ERROR = re.compile(r"^iperf3?: (?:error - )?(?P<words>.+)$")
@@ -37,6 +40,9 @@ _IN_BUFFERS = 0.01
 # The server's view of the same test, which --get-server-output adds.
 _OF_SERVER = re.compile(r"^Server output:\s*?$.*?(?=^iperf Done\.|\Z)", re.MULTILINE | re.DOTALL)
 _DATAGRAMS = "Total Datagrams"
+_IPERF2 = re.compile(
+    r"^[ \t]*(?:Client connecting to|Server listening on) .*(TCP|UDP) port", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ def read(text: str) -> list[Found]:
             nodes=PAIR,
             parameters={key: value for key, value in parameters.items() if value is not None},
             transport="tcp",
+            note="iperf 2" if _IPERF2.search(text) else "",
             peer=" ".join(sorted({other for _, other in test.ends})),
         )
     ]
@@ -132,7 +139,7 @@ TOOL = Tool(
     read,
     ignored=_OF_SERVER,
     heads=re.compile(
-        r"^[ \t]*(?:Connecting to host|Accepted connection from) "
+        r"^[ \t]*(?:Connecting to host|Accepted connection from|Client connecting to) "
         r"|^[ \t]*\[ *(?:\d+|ID)\](?:\[\S+\])? +"
         r"(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))"
         rf"|({_NEVER_BEGAN})",
@@ -211,14 +218,21 @@ def _from_text(text: str) -> tuple[dict[str, Flow], str | None]:
             error = failed["words"]
     if not matches and error is None:
         raise ParseError("iperf3 printed no interval in any line, expected '[ ID] 0.00-1.00 sec'.")
-    return {direction: _flow(found) for direction, found in matches.items()}, error
+    side = ""
+    if _IPERF2.search(text):
+        side = "sender" if "Client connecting" in text else "receiver"
+    return {direction: _flow(found, side) for direction, found in matches.items()}, error
 
 
-def _flow(matches: Iterable[re.Match[str]]) -> Flow:
-    """The sums of a direction's lines; iperf3 prints [SUM] only of more than one stream."""
+def _flow(matches: Iterable[re.Match[str]], side_of_all: str) -> Flow:
+    """The sums of a direction's lines; iperf prints [SUM] only of more than one stream.
+
+    side_of_all: whose the longest line is, where none says it; empty: the lines say it.
+    """
     kept = [match for match in matches if "(omitted)" not in match["rest"]]
     sums = [match for match in kept if match["id"] == "SUM"]
     lines = sums or kept
+    longest = max((float(m["end"]) for m in lines if not float(m["start"])), default=0)
     rows: dict[tuple[float, float], float] = {}
     ends: dict[str, float] = {}
     retransmits: int | None = None
@@ -226,12 +240,14 @@ def _flow(matches: Iterable[re.Match[str]]) -> Flow:
         gbps = float(match["rate"]) * _GBPS[match["unit"]]
         words = match["rest"].split()
         side = next((word for word in words if word in {"sender", "receiver"}), None)
+        if not float(match["start"]) and float(match["end"]) == longest:
+            side = side or side_of_all or None
         if side is None:
             span = float(match["start"]), float(match["end"])
             rows[span] = rows.get(span, 0.0) + gbps
             continue
         ends[side] = ends.get(side, 0.0) + gbps
-        if side == "sender" and words[0].isdecimal():
+        if side == "sender" and words and words[0].isdecimal():
             retransmits = (retransmits or 0) + int(words[0])
     return Flow(
         tuple(IntervalRow(*span, round(gbps, 6)) for span, gbps in rows.items()),
@@ -316,9 +332,11 @@ def _test_of_text(text: str) -> _Test:
         streams.setdefault(f"{line['role']} {line['side']}", set()).add(line["id"])
         if line["side"] == "sender":
             seconds.add(round(float(line["end"])))
+    other = _IPERF2.search(text)
+    count = max((len(found) for found in streams.values()), default=None)
     return _Test(
-        "UDP" if _DATAGRAMS in text else "TCP",
-        max((len(found) for found in streams.values()), default=None),
+        "UDP" if _DATAGRAMS in text or (other and other[1] == "UDP") else "TCP",
+        len(re.findall("connected with", text)) if other else count,
         seconds.pop() if len(seconds) == 1 else None,
         True if "(omitted)" in text else None,
         frozenset(_ENDS.findall(text)),

@@ -28,30 +28,18 @@ def read(text: str) -> list[Found]:
     results = document.get("results")
     if not isinstance(results, list) or not results:
         raise ParseError(f"{_TOOL}: no results, expected a list of prompts with their speeds.")
-    for index, entry in enumerate(results):
-        if not isinstance(entry, dict):
-            raise ParseError(
-                f"{_TOOL}: result {index} is {cut(str(entry), 40)!r}, expected an object."
-            )
 
     def each(key: str) -> list[float]:
         return [_number(entry, key, index) for index, entry in enumerate(results)]
 
     keys = {"predicted": "predicted_n", "drafted": "draft_n", "accepted": "draft_n_accepted"}
-    counts = {name: sum(map(int, each(key))) for name, key in keys.items()}
-    drafted = counts["drafted"]
-    share = {"acceptance": f"{100 * counts['accepted'] / drafted:.1f} %"} if drafted else {}
-    decode = Metric(
-        "decode",
-        "tok/s",
-        tuple(each("predicted_per_second")),
-        conditions={"mode": str(document.get("mode", ""))},
-        observed={
-            "prompts": ", ".join(str(entry.get("name", "")) for entry in results),
-            **counts,
-            **share,
-        },
-    )
+    observed: dict[str, Any] = {name: sum(map(int, each(key))) for name, key in keys.items()}
+    if drafted := observed["drafted"]:
+        observed["acceptance"] = f"{100 * observed['accepted'] / drafted:.1f} %"
+    speeds = tuple(each("predicted_per_second"))
+    observed["prompts"] = ", ".join(str(entry.get("name", "")) for entry in results)
+    conditions = {"mode": str(document.get("mode", ""))}
+    decode = Metric("decode", "tok/s", speeds, conditions=conditions, observed=observed)
     model = model_of(str(document.get("model", "")))
     return [Found(_TOOL, [decode], engine={"name": ENGINE}, model=model)]
 
@@ -59,8 +47,8 @@ def read(text: str) -> list[Found]:
 TOOL = Tool(_TOOL, recognises, read)
 
 
-def _number(entry: dict[str, Any], key: str, index: int) -> float:
-    value = entry.get(key)
+def _number(entry: Any, key: str, index: int) -> float:
+    value = entry.get(key) if isinstance(entry, dict) else None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _HUGE:
         raise ParseError(
             f"{_TOOL}: {key} of result {index} is {cut(str(value), 40)!r}, expected a number."

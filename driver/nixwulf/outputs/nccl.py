@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
@@ -26,6 +27,8 @@ _RANK = re.compile(r"^[ \t]*#\s+Rank\s+\d+ .*?\bon\s+(\S+) device", re.MULTILINE
 _WARM_UP = re.compile(r"warmup iters: (\d{1,9})")
 _PLACEMENTS = ("out-of-place", "in-place")
 _BITS = 8
+_DIGITS = 6
+_ROUNDED = 0.005  # rows have two decimals
 _UNCHECKED = "nccl-tests did not check its values (N/A)."
 _PAIR = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 # Not NCCL's own warnings: RCCL has some at every start, and goes on.
@@ -44,58 +47,43 @@ class NcclRow:
 
 @dataclass(frozen=True)
 class NcclTable:
-    """All rows; average_gbs is the tool's own mean of the bus bandwidth.
+    """All rows; average_gbs is the tool's own mean of the bus bandwidth, None where it is cut off.
 
     unchecked: the rows whose values the tool did not check.
     """
 
     rows: tuple[NcclRow, ...]
-    average_gbs: float
+    average_gbs: float | None
     unchecked: int = 0
 
 
 def parse(text: str, *, checked: bool = True) -> NcclTable:
     """The table of a test that ended well.
 
-    checked: whether values that were not checked (N/A) are refused.
+    checked: whether values that were not checked (N/A) are refused, and a table without its end.
 
-    Raises ParseError for an error of the test, a result that is wrong, a row that is not whole, and
-    a table without its end.
+    Raises ParseError for an error of the test, a result that is wrong, and a row that is not whole.
     """
-    rows: list[NcclRow] = []
-    average: float | None = None
+    rows, unchecked, average = [], 0, None
     names: Sequence[str] = _COLUMNS
-    unchecked = 0
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
         words = line.split()
-        if "size" in words and set(words) & set(_METRICS):
-            # '# wrong' and '#wrong', and in tables before 2.11 'error'.
-            head = re.sub(r"(?<=\w) +# wrong|(?<=\w) +error\b", " #wrong", line).lstrip("# ")
-            names = head.split()
-        if match := _AVERAGE.match(line):
-            average = float(match["value"])
-        elif (bounds := _OUT_OF_BOUNDS.match(line)) and bounds["verdict"] != "OK":
-            raise ToolFailed(
-                f"nccl-tests found {bounds['count']} values out of bounds in line {number}."
-            )
-        elif len(words) == len(names) and words[0].isdecimal():
+        names = _names(line) or names
+        if len(words) == len(names) and words[0].isdecimal():
             rows.append(_row(names, words, number))
             unchecked += "N/A" in words
-        elif _BEGINNING.match(line):
-            raise ParseError(
-                f"nccl-tests has no whole row of {words[0]} bytes in line {number}: expected "
-                f"{len(names)} columns; NCCL_DEBUG_FILE keeps NCCL's log out of the table."
-            )
-        elif _ERROR.search(line):
-            raise ToolFailed(f"nccl-tests failed in line {number}: {line.strip()[:200]}.")
+        elif match := _AVERAGE.match(line):
+            average = float(match["value"])
+        elif checked or number < len(lines):
+            _require_no_problem(line, len(names), number)
     if not rows:
         raise ParseError(
-            f"nccl-tests printed no size by line {len(text.splitlines())}, expected {len(names)} "
-            "columns."
+            f"nccl-tests printed no size by line {len(lines)}, expected {len(names)} columns."
         )
     if checked and unchecked:
         raise ParseError(f"nccl-tests has N/A wrong values in {unchecked} rows, expected 0.")
-    if average is None:
+    if checked and average is None:
         raise ParseError("nccl-tests printed no '# Avg bus bandwidth' after its last size.")
     if average == 0:
         raise ToolFailed(
@@ -103,6 +91,28 @@ def parse(text: str, *, checked: bool = True) -> NcclTable:
             "was built without MPI."
         )
     return NcclTable(tuple(rows), average, unchecked)
+
+
+def _names(line: str) -> list[str]:
+    """The columns of a head; '# wrong' and '#wrong', and in tables before 2.11 'error', are one."""
+    if "size" not in line or not set(_METRICS) & set(line.split()):
+        return []
+    return re.sub(r"(?<=\w) +# wrong|(?<=\w) +error\b", " #wrong", line).lstrip("# ").split()
+
+
+def _require_no_problem(line: str, columns: int, number: int) -> None:
+    """Raise ParseError for a line that reports a failure, and for one with a part of a row."""
+    if (bounds := _OUT_OF_BOUNDS.match(line)) and bounds["verdict"] != "OK":
+        raise ToolFailed(
+            f"nccl-tests found {bounds['count']} values out of bounds in line {number}."
+        )
+    if begun := _BEGINNING.match(line):
+        raise ParseError(
+            f"nccl-tests has no whole row of {begun[0].split()[0]} bytes in line {number}: "
+            f"expected {columns} columns; NCCL_DEBUG_FILE keeps NCCL's log out of the table."
+        )
+    if _ERROR.search(line):
+        raise ToolFailed(f"nccl-tests failed in line {number}: {line.strip()[:200]}.")
 
 
 def failure(text: str) -> str | None:
@@ -115,6 +125,11 @@ def read(text: str) -> list[Found]:
     if any(_is_summary(line) for line in text.splitlines()):
         return [Found("collectives", _of_summary(text), machines=True)]
     table = parse(text, checked=False)
+    end = text.rstrip().splitlines()[-1]
+    if _is_cut(table, end):
+        table = replace(table, average_gbs=None)
+    cut = table.average_gbs is None
+    lost = "" if end.split()[0] == str(table.rows[-1].bytes) else ": left out"
     collective = _STARTING.search(text)
     hosts = len(set(_RANK.findall(text)))
     warm_up = _WARM_UP.search(text)
@@ -128,9 +143,23 @@ def read(text: str) -> list[Found]:
             machines=True,
             nodes=exactly(hosts, f"ranks on {hosts} hosts") if hosts else ANY,
             transport=_transport(text, hosts),
-            warnings=(_UNCHECKED,) if table.unchecked else (),
+            warnings=(
+                *([_UNCHECKED] if table.unchecked else ()),
+                *([f"The table is cut off at its end, {end.strip()!r}{lost}."] if cut else ()),
+            ),
         )
     ]
+
+
+def _is_cut(table: NcclTable, end: str) -> bool:
+    """Whether the average ends the text with fewer digits than %g has, and is none of its rows."""
+    match = _AVERAGE.fullmatch(end.rstrip())
+    rates = [one["busbw"] for row in table.rows for one in row.placed.values() if "busbw" in one]
+    digits = len(match["value"].replace(".", "").lstrip("0")) if match else _DIGITS
+    if not match or not rates or digits >= _DIGITS:
+        return False
+    off = abs(float(match["value"]) - statistics.fmean(rates))
+    return off > (_ROUNDED if digits >= _DIGITS - 2 else 0)
 
 
 def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> list[Metric]:
@@ -148,8 +177,9 @@ def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> 
                 what, unit, times = _METRICS[column]
                 samples = tuple(row.placed[placement][column] * times for row in rows)
                 found.append(Metric(f"{name}_{what}", unit, samples, state, conditions))
-    averages = tuple(table.average_gbs * _BITS for table in tables)
-    return [*found, Metric(f"{name}_average_bandwidth", "Gbit/s", averages, state)]
+    averages = tuple(one.average_gbs * _BITS for one in tables if one.average_gbs is not None)
+    whole = [Metric(f"{name}_average_bandwidth", "Gbit/s", averages, state)] if averages else []
+    return [*found, *whole]
 
 
 def _name(collective: str) -> str:
@@ -185,10 +215,12 @@ def _of_summary(text: str) -> list[Metric]:
 
 def recognises(text: str) -> bool:
     """The head of a table or of a summary, or the line that ends a table."""
+    begins = ("# nccl-tests", "# rccl-tests", "# Collective test starting")
     return any(
         _AVERAGE.match(line)
         or _is_summary(line)
-        or line.lstrip().startswith(("# nccl-tests", "# rccl-tests"))
+        or "busbw" in _names(line)
+        or line.lstrip().startswith(begins)
         for line in text.splitlines()
     )
 

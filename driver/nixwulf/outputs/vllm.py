@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.files import DATA, read_toml
@@ -33,7 +33,8 @@ _OPTIONS = re.compile(
     re.MULTILINE,
 )
 _OPTION = re.compile(
-    r"(?:\b|--)(?P<key>model|backend|request[-_]rate|max[-_]concurrency)[= ]"
+    r"(?<![\w-])(?:--)?(?P<key>model|backend|request[-_]rate|max[-_]concurrency|dataset[-_]name|"
+    r"(?:random[-_])?(?:input|output)(?:[-_]len)?|random[-_]range[-_]ratio)[= ]"
     r"(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)|(?P<word>[^\s,)]+))"
 )
 _CLOSING = re.compile(r"^\W*={20,}\W*$", re.MULTILINE)
@@ -43,20 +44,26 @@ _TIME = re.compile(
     r"(mean|median|std|max|p[\d.]+)[_ ](ttft|tpot|itl|e2el|e2e[_ ]latency)(?:_ms| \(ms\))",
     re.IGNORECASE,
 )
-_LINE = re.compile(r"^ *(?P<key>[\w()/.][\w()/ .]*?): +(?P<value>[\d.eE+-]+)(?: +\w+)? *$")
+_LINE = re.compile(
+    r"^[ |*]*(?P<key>[\w()/.][\w()/ .]*?)(?: *:\**(?: *\|)?|[ *]*\|)[ *]+"
+    r"(?P<value>[\d.eE+-]+)(?: +\w+)?[ |*]*$"
+)
+# Between the blocks of several runs people write how many asked at once.
+_AT_ONCE = r"^[^\w\n]*(?:max[-_ ])?concurrency *[=:] *"
 _MS_A_SECOND = 1000.0
 _PERCENTILES = ("p50", "p95", "p99")
+_TOKENS = ("input_tokens", "output_tokens")
 
 
 @dataclass(frozen=True)
 class ServeResult:
     """One pass of requests; times in ms, rates in tok/s.
 
-    output_throughput counts generated tokens only. ttfts_ms (a number a request) and itls_ms (the
-    gaps of each request) are empty unless every request's times were saved. times_ms: the mean and
-    the percentiles (p50, p99, ...) of ttft, tpot, itl and e2el. model and backend are empty in
-    text; request_rate and concurrency are None where nothing bounds them. more: of _MORE. missing:
-    labels that a paste lacks, whose numbers are 0.
+    output_throughput counts generated tokens only. times_ms: the mean and the percentiles (p50,
+    p99, ...) of ttft, tpot, itl and e2el; each_ms: ttft of every request and all gaps between
+    tokens (itl), where all were saved. model and backend are empty in text; request_rate and
+    concurrency are None where nothing bounds them. more: of _MORE. missing: labels that a paste
+    lacks, whose numbers are 0.
     """
 
     completed: int
@@ -66,16 +73,14 @@ class ServeResult:
     output_tokens: int
     request_throughput: float
     output_throughput: float
-    mean_tpot_ms: float
-    ttfts_ms: tuple[float, ...] = ()
-    itls_ms: tuple[tuple[float, ...], ...] = ()
-    times_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    model: str = ""
-    backend: str = ""
-    request_rate: float | None = None
-    concurrency: int | None = None
-    more: Mapping[str, float] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
+    times_ms: Mapping[str, Mapping[str, float]]
+    each_ms: Mapping[str, tuple[float, ...]]
+    model: str
+    backend: str
+    request_rate: float | None
+    concurrency: int | None
+    more: Mapping[str, float]
+    missing: tuple[str, ...]
 
 
 def recognises(text: str) -> bool:
@@ -99,7 +104,8 @@ _LABELS = "|".join(map(re.escape, _PRINTED.values()))
 HEADS = re.compile(
     r"^.{0,40}Namespace\(|^.*(?:vllm bench|bench_serving|benchmark_\w+\.py) "
     r"|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
-    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)",
+    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
+    rf"|(?i:{_AT_ONCE})\d+\W*$",
     re.MULTILINE,
 )
 RESULTS = re.compile(
@@ -122,31 +128,20 @@ def served(
     """
     if not found.completed and _PRINTED["completed"] not in found.missing:
         raise ToolFailed(f"{tool} completed no request, and {found.failed} failed.")
-    failed = (f"Of {found.completed + found.failed} requests {found.failed} failed.",)
     own = next((name for name in engines if name in found.backend.split("-")), None)
-    without = ", ".join(map(repr, found.missing)) or "its closing line"
-    begun = text.rpartition("Serving Benchmark Result")
-    cut_off = bool(found.missing) or bool(begun[1] and not _CLOSING.search(begun[2]))
     conditions = {
         "requests": (found.completed + found.failed) or None,
         "concurrency": found.concurrency,
         "request_rate": found.request_rate,
+        **_lengths(_options(text), exact="0" if tool == _SERVE else "1"),
     }
-    seen = {_MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]}
-    measured = [
-        replace(one, observed={key: seen for key, seen in one.observed.items() if seen})
-        if found.missing
-        else one
-        for one in metrics([found], conditions)
-        if any(one.samples)
-    ]
-    measured += [
-        Metric(name, unit, (found.more[key],), conditions=conditions)
-        for key, (name, unit) in _MORE.items()
-        if unit and found.more.get(key)
-    ]
+    measured = [one for one in metrics([found], conditions) if any(one.samples)]
+    for key, (name, unit) in _MORE.items():
+        if unit and found.more.get(key):
+            measured.append(Metric(name, unit, (found.more[key],), conditions=conditions))
     if not measured:
         raise ParseError(f"{tool}: no line has a speed or a time, expected a finished result.")
+    seen = {_MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]}
     last = next((one for one in measured if one.name == "throughput"), measured[-1])
     measured[measured.index(last)] = replace(last, observed={**last.observed, **seen})
     return Found(
@@ -154,11 +149,18 @@ def served(
         as_printed(measured),
         engine={"name": own} if own else {},
         model=model_of(found.model),
-        warnings=(
-            *(failed if found.failed else ()),
-            *([f"The result is cut off: it lacks {without}."] if cut_off else ()),
-        ),
+        warnings=tuple(_warnings(text, found)),
     )
+
+
+def _warnings(text: str, found: ServeResult) -> Iterator[str]:
+    """What a reader of the numbers has to know: failed requests, and what a paste lacks."""
+    if found.failed:
+        yield f"Of {found.completed + found.failed} requests {found.failed} failed."
+    begun = text.rpartition("Serving Benchmark Result")
+    if found.missing or (begun[1] and not _CLOSING.search(begun[2])):
+        without = ", ".join(map(repr, found.missing)) or "its closing line"
+        yield f"The result is cut off: it lacks {without}."
 
 
 def metrics(
@@ -173,48 +175,55 @@ def metrics(
     passes: at least one, each with a completed request. state: warm, cold, or None where it is not
     known.
     """
-    samples: dict[str, tuple[float, ...]] = {}
-    if all(len(one.ttfts_ms) == one.completed for one in passes):
-        samples["ttft"] = tuple(time for one in passes for time in one.ttfts_ms)
-    if all(len(one.itls_ms) == one.completed for one in passes):
-        samples["itl"] = tuple(gap for one in passes for answer in one.itls_ms for gap in answer)
-    samples = {name: own for name, own in samples.items() if own}
-    found, one_pass = [], len(passes) == 1
-    for name in sorted(samples.keys() | set.intersection(*(set(one.times_ms) for one in passes))):
-        times = [one.times_ms.get(name, {}) for one in passes]
-        printed = {key: times[0][key] for key in _PERCENTILES if key in times[0]}
-        whole = printed if one_pass and len(printed) == len(_PERCENTILES) else {}
-        tails = [each["p99"] for each in times if "p99" in each]
-        seen = {"p99_ms": max(tails)} if tails else {}
-        if one_pass:
-            beside = times[0].keys() - whole.keys() - {"mean"}
-            seen |= {f"{key.replace('.', '_')}_ms": times[0][key] for key in sorted(beside)}
-        found.append(
-            Metric(
-                name,
-                "ms",
-                samples.get(name) or tuple(each["mean"] for each in times),
-                state,
-                conditions,
-                distribution=name in samples,
-                observed=seen,
-                percentiles=whole or None,
-            )
-        )
-    if all(one.mean_tpot_ms > 0 for one in passes):
-        rates = tuple(_MS_A_SECOND / one.mean_tpot_ms for one in passes)
-        found.append(Metric("decode", "tok/s", rates, state, conditions))
-    tokens = {
-        "input_tokens": sum(one.input_tokens for one in passes),
-        "output_tokens": sum(one.output_tokens for one in passes),
+    each = {
+        name: tuple(time for one in passes for time in one.each_ms[name])
+        for name in ("ttft", "itl")
+        if all(one.each_ms.get(name) for one in passes)
     }
+    of_all = set.intersection(*(set(one.times_ms) for one in passes))
+    found = [
+        _time(name, [one.times_ms.get(name, {}) for one in passes], each, conditions, state)
+        for name in sorted(each.keys() | of_all)
+    ]
+    if "tpot" in of_all:
+        rates = tuple(_MS_A_SECOND / one.times_ms["tpot"]["mean"] for one in passes)
+        found.append(Metric("decode", "tok/s", rates, state, conditions))
+    tokens = {key: sum(getattr(one, key) for one in passes) for key in _TOKENS}
     speeds = tuple(one.output_throughput for one in passes)
     requests = tuple(one.request_throughput for one in passes)
+    tokens = {key: count for key, count in tokens.items() if count or not passes[0].missing}
     return [
         *found,
         Metric("throughput", "tok/s", speeds, state, conditions, observed=tokens),
         Metric("request_throughput", "req/s", requests, state, conditions),
     ]
+
+
+def _time(
+    name: str,
+    times: Sequence[Mapping[str, float]],
+    each: Mapping[str, tuple[float, ...]],
+    conditions: Mapping[str, Any],
+    state: str | None,
+) -> Metric:
+    """Of the means and percentiles of each pass; of one pass all of them are kept."""
+    tails = [one["p99"] for one in times if "p99" in one]
+    seen, whole = {"p99_ms": max(tails)} if tails else {}, None
+    if len(times) == 1:
+        printed = {key: times[0][key] for key in _PERCENTILES if key in times[0]}
+        whole = printed if len(printed) == len(_PERCENTILES) else None
+        beside = times[0].keys() - (whole or {}).keys() - {"mean"}
+        seen |= {f"{key.replace('.', '_')}_ms": times[0][key] for key in sorted(beside)}
+    return Metric(
+        name,
+        "ms",
+        each.get(name) or tuple(one["mean"] for one in times),
+        state,
+        conditions,
+        distribution=name in each,
+        observed=seen,
+        percentiles=whole,
+    )
 
 
 def parse_serve(text: str, *, cut: bool = False) -> ServeResult:
@@ -227,30 +236,29 @@ def parse_serve(text: str, *, cut: bool = False) -> ServeResult:
     values = json_object(_SERVE, text) if text.lstrip().startswith("{") else _printed(text)
     missing = tuple(label for key, label in _PRINTED.items() if cut and key not in values)
     numbers = {
-        key: 0.0 if label in missing else _number(values, key, _SERVE)
-        for key, label in _PRINTED.items()
+        key: 0.0 if label in missing else _number(values, key) for key, label in _PRINTED.items()
     }
-    failed = _number(values, "failed", _SERVE) if "failed" in values else 0.0
-    gaps = _list(values, "itls")
     concurrency = _bound(values, "max_concurrency")
-    times = _times(values)
+    each = {}
+    for name in ("ttft", "itl"):
+        saved = values.get(f"{name}s")
+        if isinstance(saved, list) and len(saved) == numbers["completed"]:
+            each[name] = tuple(time for one in saved for time in _milliseconds(one))
     return ServeResult(
         completed=int(numbers["completed"]),
-        failed=int(failed),
+        failed=int(_number(values, "failed")) if "failed" in values else 0,
         duration_s=numbers["duration"],
         input_tokens=int(numbers["total_input_tokens"]),
         output_tokens=int(numbers["total_output_tokens"]),
         request_throughput=numbers["request_throughput"],
         output_throughput=numbers["output_throughput"],
-        mean_tpot_ms=times.get("tpot", {}).get("mean", 0.0),
-        ttfts_ms=_milliseconds(_list(values, "ttfts")),
-        itls_ms=tuple(_milliseconds(own if isinstance(own, list) else [None]) for own in gaps),
-        times_ms=times,
+        times_ms=_times(values),
+        each_ms=each,
         model=str(values.get("model_id") or values.get("model") or ""),
         backend=str(values.get("backend") or ""),
         request_rate=_bound(values, "request_rate"),
         concurrency=int(concurrency) if concurrency else None,
-        more={key: _number(values, key, _SERVE) for key in _MORE if values.get(key) is not None},
+        more={key: _number(values, key) for key in _MORE if values.get(key) is not None},
         missing=missing,
     )
 
@@ -269,11 +277,30 @@ def _printed(text: str) -> dict[str, Any]:
 
 def _options(text: str) -> dict[str, str]:
     """Those of a command, and of a run that argparse printed last."""
-    values: dict[str, str] = {}
+    at_once = re.findall(rf"{_AT_ONCE}(\d+)\W*?$", text, re.MULTILINE | re.IGNORECASE)
+    values: dict[str, str] = {"max_concurrency": at_once[0]} if at_once else {}
     for line in _OPTIONS.findall(_CONTINUED.sub(" ", text)):
         for one in _OPTION.finditer(line):
             values[one["key"].replace("-", "_")] = one["text"] if one["quote"] else one["word"]
     return {key: value for key, value in values.items() if value != "None"}
+
+
+def _lengths(options: Mapping[str, str], exact: str) -> dict[str, int]:
+    """Tokens of prompts and answers that were asked for, where all have as many.
+
+    exact: the ratio of lengths with which all have; vLLM's client has it unless another is given.
+    """
+    ratio = options.get("random_range_ratio", "0")
+    if options.get("dataset_name", "random") != "random" or float(ratio) != float(exact):
+        return {}
+    names = {"n_prompt": "input", "n_gen": "output"}
+    found = {
+        key: options.get(f"random_{name}_len")
+        or options.get(f"{name}_len")
+        or options.get(f"random_{name}")
+        for key, name in names.items()
+    }
+    return {key: int(text) for key, text in found.items() if text and text.isdecimal()}
 
 
 def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -285,7 +312,7 @@ def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
             which = "p50" if match[1].lower() == "median" else match[1].lower()
             name = match[2].lower()
             name = "e2el" if name.startswith("e2e") else name
-            found.setdefault(name, {})[which] = _number(values, key, _SERVE)
+            found.setdefault(name, {})[which] = _number(values, key)
     for times in found.values():
         times.setdefault("mean", times.get("p50", 0.0))
     return {name: times for name, times in sorted(found.items()) if times["mean"]}
@@ -294,27 +321,24 @@ def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 def _bound(values: Mapping[str, Any], key: str) -> float | None:
     """A number, or None where there is none or it is 'inf'."""
     unbounded = str(values.get(key, "inf")) in {"inf", "None"}
-    return None if unbounded else _number(values, key, _SERVE)
+    return None if unbounded else _number(values, key)
 
 
-def _number(values: Mapping[str, Any], key: str, tool: str) -> float:
+def _number(values: Mapping[str, Any], key: str) -> float:
     """A finite number of at least zero."""
     if key not in values:
         label = _PRINTED.get(key, key)
-        raise ParseError(f"{tool}: no line has {label!r}, expected a finished result.")
+        raise ParseError(f"{_SERVE}: no line has {label!r}, expected a finished result.")
     try:
         number = float(values[key])
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        raise ParseError(f"{tool}: {key!r} is {cut(str(values[key]), 40)!r}, expected a number.")
+        raise ParseError(f"{_SERVE}: {key!r} is {cut(str(values[key]), 40)!r}, expected a number.")
     return number
 
 
-def _list(values: Mapping[str, Any], key: str) -> Sequence[Any]:
-    found = values.get(key, [])
-    return found if isinstance(found, list) else [None]
-
-
-def _milliseconds(seconds: Sequence[Any]) -> tuple[float, ...]:
-    return tuple(_number({"time": value}, "time", _SERVE) * 1000 for value in seconds)
+def _milliseconds(saved: Any) -> list[float]:
+    """Of the seconds of one request, or of a list of them."""
+    times = saved if isinstance(saved, list) else [saved]
+    return [_number({"time": one}, "time") * _MS_A_SECOND for one in times]

@@ -18,10 +18,25 @@ _BREAK = re.compile(
     r"<br ?/?>(?!\n)|(?<!\n)</?(?:p|div|pre|tr|table)\b[^>\n]{0,400}>(?!\n)", re.IGNORECASE
 )
 _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNORECASE)
-# Swiss and French thousands; a plain blank may stand between two numbers.
-_APART = re.compile("(?<=\\d)['\u2019\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
+# Swiss and French thousands. A plain blank may stand between two numbers: it is one of these only
+# where a number alone in its place has it, in a text in which one of them has decimals.
+_APART = re.compile("['\u2019\u00a0\u2009\u202f](?<=\\d.)(?=\\d{3}(?!\\d))")
+_BLANKS_APART = re.compile(
+    r"(?<=[:=|(±])([ \t]{0,60}\d{1,3})((?: \d{3}){1,4}(?:[.,]\d{1,9})?)"
+    r"(?= {0,60}(?:$|[|)±%]| [a-zA-Zµ]))",
+    re.MULTILINE,
+)
+_WITH_DECIMALS = re.compile(r"\d \d{3}[.,]\d")
 _LAST = re.compile(r"\d[\d.]*\Z")
 _LINES_BEFORE = 3
+_FEWEST_ALIKE = 2
+# The end of a number; and llama.cpp's and ollama's label of an answer, which is the end of a
+# prompt's where the line below goes on with the prompt, or begins with the answer.
+_FIRST = re.compile(
+    r"[.,]\d[\d.,]*"
+    r"|eval (time|count|duration|(rate))\b.*\n"
+    r"(?=[ \t]+eval \1|.*\bprompt eval (?!\1)|(?(2)\W*eval count|(?!)))"
+)
 _NUMBERS = re.compile(r"(?<![\w.])\d+(?:\.(\d+))?(?!\w)")
 _BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
 _BLANK = re.compile("[\u00a0\u2009\u202f\u200b\ufeff]")
@@ -59,6 +74,8 @@ def plain(text: str) -> str:
     text = _APART.sub("", text)
     if _BLANK.search(text):
         text = text.translate(_BLANKS)
+    if _WITH_DECIMALS.search(text):
+        text = _BLANKS_APART.sub(lambda one: one[1] + one[2].replace(" ", ""), text)
     if "<" in text and _OF_HTML.search(text):
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
@@ -68,10 +85,29 @@ def plain(text: str) -> str:
     return _pointed(text) if _COMMA.search(text) else text
 
 
-def cut_number(text: str) -> str:
-    """The last number of a text that ends in it, with fewer decimals than those before it have.
+def clipped(text: str) -> tuple[str, list[str]]:
+    """A text without what touches the ends of a paste that begins or ends in the middle.
 
-    Empty: it is whole, or nothing shows that it is not.
+    With a sentence for each: the last number, where it has fewer decimals than those before it;
+    a first number without its beginning; and a first label that can be the end of another one.
+    """
+    sentences = []
+    if first := _FIRST.match(text):
+        shown = first[0].rstrip("\n")
+        sentences.append(f"line 1 begins in the middle, with {shown[:40]}: left out.")
+        text = ("\n" if first[0].endswith("\n") else "") + text[first.end() :]
+    body = text.rstrip()
+    if cut := _cut_number(body, whole=body != text):
+        line = body.count("\n") + 1
+        sentences.append(f"line {line} ends in {cut}, which is cut off: left out.")
+        text = body.removesuffix(cut)
+    return text, sentences
+
+
+def _cut_number(text: str, *, whole: bool) -> str:
+    """The last number of a text that ends in it, if it was cut; else nothing.
+
+    whole: whether the line has its end, so that all numbers before it must agree.
     """
     last = _LAST.search(text)
     if last is None or '"' in text[text.rfind("\n") + 1 :]:  # JSON and CSV have readers that see it
@@ -79,8 +115,12 @@ def cut_number(text: str) -> str:
     lines = text[: last.start()].split("\n")[-1 - _LINES_BEFORE : -1]
     numbers = [one for line in lines for one in _NUMBERS.findall(line)[-1:]]
     numbers = numbers or _NUMBERS.findall(text[text.rfind("\n") + 1 : last.start()])
-    cut = len(last[0].partition(".")[2]) < max(map(len, numbers), default=0)
-    return last[0] if cut else ""
+    decimals = [*map(len, numbers)]
+    if last[0].endswith("."):
+        return last[0]
+    if whole and (len(decimals) < _FEWEST_ALIKE or len({*decimals}) > 1):
+        return ""
+    return last[0] if len(last[0].partition(".")[2]) < max(decimals, default=0) else ""
 
 
 def _pointed(text: str) -> str:

@@ -23,7 +23,7 @@ from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.described import kind_of
 from nixwulf.outputs.forms import failure
 from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.wrapping import cut_number, decoded, plain
+from nixwulf.outputs.wrapping import clipped, decoded, plain
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
 
@@ -165,31 +165,32 @@ class Reading:
             account(partial(_answer, tool), self.text, explain=explain)
             for tool in (self.tools if measured else ())
         ]
-        values = sum(
-            len(metric.get("samples", [0])) for r in self.records for metric in r["metrics"]
-        )
-        # What one of two tools left out, the other may have: then both name it.
-        left = (one for each in accounts for one in each.left_out)
+        metrics = [metric for record in self.records for metric in record["metrics"]]
+        values = sum(len(metric.get("samples", [0])) for metric in metrics)
         names = " and ".join(dict.fromkeys(tool.name for tool in self.tools))
-        shown = by_label(left)
-        more = (
-            f"; and {len(shown) - _MOST_LEFT} more (--explain)" if len(shown) > _MOST_LEFT else ""
-        )
-        rest = f"left out: {'; '.join(shown[:_MOST_LEFT])}{more}" if shown else "nothing left out"
-        if not all(each.whole for each in accounts):
-            rest = f"{rest}; of a text this long not every number was looked at"
-        failed = sum(one["outcome"] == "failed" for one in self.records)
-        runs = plural(len(self.records), "run") + (f" ({failed} failed)" if failed else "")
-        yield f"{self.path}: {names}, {runs}, {plural(values, 'value')}; {rest}."
+        # What one of two tools left out, the other may have: then both name it.
+        shown = by_label(one for each in accounts for one in each.left_out)
+        rest = _left_out(shown, whole=all(each.whole for each in accounts))
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
-        yield from (f"{self.path}: {one}" for one in (*self.unread, *reasons))
-        notes = (str(one["source"].get("note", "")) for one in self.records)
-        for note in dict.fromkeys(one.rpartition("; ")[2] for one in notes if _INFERRED in one):
-            yield f"{self.path}: {note}; --nodes N says how many."
+        failed = f" ({len(reasons)} failed)" if reasons else ""
+        runs = f"{plural(len(self.records), 'run')}{failed}"
+        yield f"{self.path}: {names}, {runs}, {plural(values, 'value')}; {rest}."
+        warnings = [one for record in self.records for one in record.get("warnings", ())]
+        notes = [str(one["source"].get("note", "")).rpartition("; ")[2] for one in self.records]
+        inferred = [f"{one}; --nodes N says how many." for one in notes if _INFERRED in one]
+        for one in dict.fromkeys((*self.unread, *reasons, *warnings, *inferred)):
+            yield f"{self.path}: {one}"
         if explain:
             for line, label, part in (one for each in accounts for one in each.used):
                 yield f"  line {line}: {label} -> {part}"
             yield from (f"  {one} -> left out" for one in shown)
+
+
+def _left_out(shown: Sequence[str], *, whole: bool) -> str:
+    """The end of a sentence; whole: whether every number was looked at."""
+    more = f"; and {len(shown) - _MOST_LEFT} more (--explain)" if len(shown) > _MOST_LEFT else ""
+    rest = f"left out: {'; '.join(shown[:_MOST_LEFT])}{more}" if shown else "nothing left out"
+    return rest if whole else f"{rest}; of a text this long not every number was looked at"
 
 
 def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> Reading:
@@ -200,43 +201,60 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
     Raises InputError: with the file's name, for what cannot be read.
     """
     content = _content(path)
+    source = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
     try:
-        text = plain(decoded(content))
+        text, cut = clipped(plain(decoded(content)))
         if digits := _TOO_LONG.search(text):
             line = text.count("\n", 0, digits.start()) + 1
             raise ParseError(f"line {line} has a number of more than 100 digits.")
-        cut = cut_number(text)
-        text = text.removesuffix(cut)
-        known = choose(all_tools(), tool, "tool", "--tool") if tool else None
-        tools, found, unread = _read([known] if known else _tools_of(text), text)
+        known = [choose(all_tools(), tool, "tool", "--tool")] if tool else _tools_of(text)
+        tools, found, unread = _read(known, text)
         if metadata.nodes is None:
-            # Of a failed run nobody may say the nodes, which takes no other run with it.
-            every = [case for _, own in found for case in own]
-            silent = [one for one in every if one.failure and one.nodes.reported is None]
-            unread += [f"{one.failure} Add --nodes N to have it as a record." for one in silent]
-            if len(silent) == len(every):
-                raise ParseError(" ".join(unread))
-            found = [(of, [one for one in own if one not in silent]) for of, own in found]
-        cases = [case for _, own in found for case in own]
-        names = _names(cases, metadata)
-        source = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
-        counts: Counter[str] = Counter()
-        records = []
-        for tool_of, own in found:
-            apart = _apart(own, named=bool(metadata.models))
-            if len(cases) + len(unread) == 1:
-                apart = [replace(case, line=0) for case in apart]
-            about = {"tool": tool_of.name, **source}
-            records += [_record(about, metadata, one, apart, names, counts) for one in apart]
+            found = _with_nodes(found, unread)
+        records = _records(source, metadata, found, alone=not unread)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except ParseError as error:
         raise InputError(f"{path}: {error.format_message()}") from None
-    if cut:
-        unread.append(f"line {text.count(chr(10)) + 1} ends in {cut}, which is cut off: left out.")
     for record in records:
         validate(record, str(path))
-    return Reading(path, text, tools, tuple(records), tuple(unread))
+    return Reading(path, text, tools, tuple(records), (*unread, *cut))
+
+
+def _with_nodes(
+    found: Sequence[tuple[Tool, list[Found]]], unread: list[str]
+) -> list[tuple[Tool, list[Found]]]:
+    """Without failed runs of which nobody states the nodes; each becomes a sentence of unread.
+
+    Raises ParseError where no other run is there.
+    """
+    every = [case for _, own in found for case in own]
+    silent = [one for one in every if one.failure and one.nodes.reported is None]
+    unread += [f"{one.failure} Add --nodes N to have it as a record." for one in silent]
+    if len(silent) == len(every):
+        raise ParseError(" ".join(unread))
+    return [(of, [one for one in own if one not in silent]) for of, own in found]
+
+
+def _records(
+    source: Mapping[str, Any],
+    metadata: UserMetadata,
+    found: Sequence[tuple[Tool, list[Found]]],
+    *,
+    alone: bool,
+) -> list[Record]:
+    """A record a case; alone: whether a single one is all there is, which then needs no line."""
+    cases = [case for _, own in found for case in own]
+    names = _names(cases, metadata)
+    counts: Counter[str] = Counter()
+    records = []
+    for tool, own in found:
+        apart = _apart(own, named=bool(metadata.models))
+        if len(cases) == 1 and alone:
+            apart = [replace(case, line=0) for case in apart]
+        about = {"tool": tool.name, **source}
+        records += [_record(about, metadata, one, apart, names, counts) for one in apart]
+    return records
 
 
 def _read(

@@ -2,11 +2,12 @@
 
 import pytest
 
+from nixwulf.core.errors import InputError
 from nixwulf.outputs import ParseError, all_tools, documents
 from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.wrapping import cut_number, plain
+from nixwulf.outputs.wrapping import clipped, plain
 from nixwulf.results.importing import UserMetadata, reading_of
-from tool_outputs import DESCRIBED, fixture
+from tool_outputs import DESCRIBED, NCCL, fixture
 
 # no output: names of tools, each with a text that ends in numbers with decimals
 TEXTS = {
@@ -16,12 +17,13 @@ TEXTS = {
     "llama-timings": fixture("posted/llama-cli-timings.txt"),
     "ollama": DESCRIBED["ollama"]["text"],
     "lm_eval": DESCRIBED["lm_eval"]["text"],
+    "stress-ng": fixture("machine-tools/stress-ng.txt"),
 }
 
 
 def values(tool, text):
     """Names and values of the metrics, with what tells them apart."""
-    text = plain(text).removesuffix(cut_number(plain(text)))
+    text, _ = clipped(plain(text))
     try:
         found, _ = read_runs(tool, text) if tool.recognises(text) else ([], [])
         metrics = [one for case in found for one in documents(case.metrics)]
@@ -40,7 +42,8 @@ def test_a_text_that_ends_anywhere_has_the_numbers_of_the_whole(name):
     whole = names(values(tool, text + "\n"))
     begin = len(text) - 240
     for end in range(max(0, begin), len(text)):
-        assert names(values(tool, text[:end])) <= whole, text[begin:end]
+        for after in ("", "\n"):
+            assert names(values(tool, text[:end] + after)) <= whole, text[begin:end]
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -60,3 +63,49 @@ def test_the_number_that_is_cut_off_is_named(tmp_path):
     path.write_text(text.partition("211.21")[0] + "211")
     reading = reading_of(path, UserMetadata(("dgx-spark",), nodes=1))
     assert reading.unread[0].startswith("line 17 ends in 211, ")
+
+
+def reading(tmp_path, text, nodes=1):
+    path = tmp_path / "output.txt"
+    path.write_text(text)
+    return reading_of(path, UserMetadata(("dgx-spark",), nodes=nodes))
+
+
+def test_a_table_of_collectives_without_its_end_has_its_whole_rows_and_says_so(tmp_path):
+    cut_in_row = NCCL.partition("26.1")[0] + "2"
+    with pytest.raises(InputError):
+        reading(tmp_path, cut_in_row, 2)
+    one_row, rest = NCCL.partition("# Out")[::2]
+    found = reading(tmp_path, f"{one_row}{cut_in_row.splitlines()[-1]}", 2)
+    assert len(found.records[0]["metrics"]) == 6
+    assert "cut off" in found.records[0]["warnings"][0]
+    average = reading(tmp_path, one_row + rest.rstrip()[:-1], 2)
+    assert len(average.records[0]["metrics"]) == 6
+    assert len(reading(tmp_path, one_row + rest.rstrip(), 2).records[0]["metrics"]) == 7
+
+
+# hand-made: an answer of llama-server and one of ollama, each cut inside the prompt's label
+# (form: tests/fixtures/closing-lines)
+LABELS_CUT = {
+    "server": """\
+eval time =     123.45 ms /    17 tokens (    7.26 ms per token,   137.70 tokens per second)
+       eval time =    9876.50 ms /   400 tokens (   24.69 ms per token,    40.50 tokens per second)
+""",
+    "ollama": """\
+eval rate:     137.70 tokens/s
+eval count:           400 token(s)
+eval rate:            40.50 tokens/s
+""",
+}
+
+
+@pytest.mark.parametrize("name", LABELS_CUT)
+def test_a_label_of_a_prompt_that_lost_its_beginning_is_none_of_the_answer(tmp_path, name):
+    found = reading(tmp_path, LABELS_CUT[name])
+    assert [one["value"] for r in found.records for one in r["metrics"]] == [40.5]
+    assert found.unread[0].startswith("line 1 begins in the middle, with eval ")
+
+
+def test_a_number_without_its_beginning_is_no_speed(tmp_path):
+    found = reading(tmp_path, ".18 tok/sec • 1165 tokens • 0.36s to first token")
+    assert [one["name"] for one in found.records[0]["metrics"]] == ["ttft"]

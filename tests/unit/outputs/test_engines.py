@@ -196,20 +196,18 @@ def test_what_vllm_wrote_and_what_it_printed_agree(version):
     assert (found.completed, found.failed, found.concurrency) == (4, 0, 2)
     assert (found.input_tokens, found.output_tokens) == (384, 452)
     assert (found.model, found.backend) == ("model", "vllm")
-    assert (len(found.ttfts_ms), len(found.itls_ms)) == (4, 4)
-    assert sum(found.ttfts_ms) / 4 == pytest.approx(found.times_ms["ttft"]["mean"])
+    assert sum(found.each_ms["ttft"]) / 4 == pytest.approx(found.times_ms["ttft"]["mean"])
     printed = vllm.parse_serve(fixture(f"vllm/bench-serve-{version}.txt"))
     assert printed.input_tokens == 384
-    for key in ("mean_tpot_ms", "output_throughput"):
-        assert getattr(printed, key) == round(getattr(found, key), 2)
+    assert printed.output_throughput == round(found.output_throughput, 2)
     for name, which in (("ttft", "mean"), ("tpot", "mean"), ("tpot", "p99")):
         assert printed.times_ms[name][which] == round(found.times_ms[name][which], 2)
 
 
 def test_the_times_of_single_requests_are_read_in_milliseconds():
     found = vllm.parse_serve(json.dumps(RESULT))
-    assert found.ttfts_ms[0] == pytest.approx(5.56119)
-    assert found.itls_ms[0][:2] == pytest.approx((0.381038, 0.357933))
+    assert found.each_ms["ttft"][0] == pytest.approx(5.56119)
+    assert found.each_ms["itl"][:2] == pytest.approx((0.381038, 0.357933))
 
 
 def test_what_is_missing_or_no_number_is_named():
@@ -315,3 +313,28 @@ def test_every_output_of_mlx_has_its_trials_or_is_refused(path):
         trials = mlx.parse(text).trials
         assert len(trials) in {1, 2, 3}
         assert all(trial.prompt_tps > 0 and trial.generation_tps > 0 for trial in trials)
+
+
+# hand-made: a command above its block (form: tests/fixtures/posted/vllm-median-without-p95.txt)
+COMMAND = (
+    "vllm bench serve --random-input-len 2048 --random-output-len 256 --random-range-ratio {}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "lengths"), [("0", {"n_prompt": 2048, "n_gen": 256}), ("0.5", {})]
+)
+def test_lengths_in_a_command_of_vllms_client_are_conditions(records, ratio, lengths):
+    text = COMMAND.format(ratio) + fixture("posted/vllm-median-without-p95.txt").partition("\n")[2]
+    (record,) = records(text, UserMetadata(("dgx-spark",), nodes=1))
+    found = record["metrics"][0]["conditions"]
+    assert {key: found[key] for key in ("n_prompt", "n_gen") if key in found} == lengths
+
+
+def test_a_log_of_dllama_that_lost_lines_of_tokens_has_its_two_speeds(records):
+    lines = fixture("dllama/two-nodes.txt").splitlines()
+    pred = [n for n, line in enumerate(lines) if "Pred" in line and "Sync" in line]
+    text = "\n".join(line for n, line in enumerate(lines) if n not in pred[1:-1])
+    (record,) = records(text)
+    assert [one["name"] for one in record["metrics"]] == ["prompt", "decode"]
+    assert record["warnings"]

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
+from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.sweep.recipes.command_lines import find, of_image
 from nixwulf.sweep.recipes.recipe import Omission, Start
@@ -22,20 +23,26 @@ _PROMPT = re.compile(
 )
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
-_SHOWN = re.compile(r"[ \t]\^[ \t]*\n|\\[ \t]*\n[ \t]*>[ \t]")
+_SHOWN = re.compile(r"[ \t]\^[ \t]*\n|\\[ \t]*\n[ \t]*>[ \t]|\\[ \t]+#[^\n]*\n")
+# Whatever they are, the driver sets them.
+_UNUSED = re.compile(
+    r"(--(?:api-key|port|host|hf-token|token)[ =])([\"']?)\$\{?\w+\}?\2(?=[\s']|$)"
+)
 _DRIVE = re.compile(r"\b[A-Za-z]:\\[^\s\"']*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
 _DEFAULT = re.compile(r"\$\{\w+:?-([^\s'\"$`{}]+)\}")
-# What a container is given by its caller's shell: a variable of the same name, and folders.
-_HANDED = re.compile(r"((?:-e|--env)[ =])(\w+)=[\"']?\$\{?\2\}?[\"']?(?=\s|$)")
+# What a container is given by its caller's shell: a variable, folders and ports.
+_HANDED = re.compile(r"((?:-e|--env)[ =])(\w+)=[\"']?\$\{?\w+\}?[\"']?(?=\s|$)")
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
 _MOUNTED = re.compile(
-    r"(?:-v|--volume|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
+    r"(?:-v|--volume|-p|--publish|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
 )
 _CONTINUES = re.compile(r"\\[ \t]*$")
 _SHELLS = ("bash", "sh", "zsh")
 _IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
+_OTHER_NODE = "the driver starts the other nodes"
+_CLIENT = "the benchmark of the sweep asks; import its command alone to have its lengths"
 _NOT_RUN = "commands of a shell are never run here"
 
 
@@ -56,40 +63,44 @@ def read(text: str, source: str) -> list[Start]:
     """
     plain = _plain(text)
     problem: ShellError | None = None
-    found: list[Start] = []
-    try:
-        found = starts(plain)
-    except ShellError as error:
-        problem = error
-    if not any(find(one.words) for one in found) and (own := _own_lines(plain)):
-        # Of a page or a script what starts an engine may still be a plain command.
-        lines = _apart(plain)
+    # Of a page or a script what starts an engine may still be a plain command.
+    for attempt in (starts, _own_starts):
         try:
-            found = starts("\n".join(one if n in own else "" for n, one in enumerate(lines, 1)))
-            problem = None
-            rest = [one.strip() for n, one in enumerate(lines, 1) if one.strip() and n not in own]
-            left = tuple(Omission(one, _NOT_RUN) for one in rest)
-            found[0] = replace(found[0], left_out=(*left, *found[0].left_out))
+            found = attempt(plain)
         except ShellError as error:
             problem = problem or error
+            continue
+        engines = [one for one in found if find(one.words)]
+        if engines:
+            rest = [" ".join(one.words) for one in found if one not in engines and one.words]
+            left = (*(Omission(one, _NOT_RUN) for one in rest), *engines[0].left_out)
+            return without_workers([replace(engines[0], left_out=left), *engines[1:]])
     if problem:
-        line = plain.split("\n")[problem.line - 1]
-        raise refusal(problem, line, problem.line, source)
-    engines = [one for one in found if find(one.words)]
-    if not engines:
-        return found
-    others = [
-        Omission(" ".join(one.words), _NOT_RUN) for one in found if one not in engines and one.words
+        raise refusal(problem, plain.split("\n")[problem.line - 1], problem.line, source)
+    if other := next((one for one in found if _is_other((*one.words, "")[0])), None):
+        raise InputError(
+            f"{source}: line {other.line}: {quoted(other.words[0])} is no engine that nixwulf "
+            "starts; start it yourself, and measure it with the engine 'endpoint' and its url."
+        )
+    return found
+
+
+def _own_starts(plain: str) -> list[Start]:
+    """What the lines of engines start, and every other line as left out; raises ShellError."""
+    own, lines = _own_lines(plain), _apart(plain)
+    first, *more = starts("\n".join(one * (n in own) for n, one in enumerate(lines, 1))) or [
+        Start(())
     ]
-    first = engines[0]
-    return without_workers([replace(first, left_out=(*others, *first.left_out)), *engines[1:]])
+    rest = [one.strip() for n, one in enumerate(lines, 1) if one.strip() and n not in own]
+    left = tuple(Omission(one, _NOT_RUN) for one in rest)
+    return [replace(first, left_out=(*left, *first.left_out)), *more]
 
 
 def without_workers(found: Sequence[Start]) -> list[Start]:
     """Without the commands of other nodes, which are the head's with another rank."""
     kept = [one for one in found if not _is_worker(one.words)]
     left = [
-        Omission(" ".join(one.words), "the driver starts the other nodes")
+        Omission(" ".join(one.words), _CLIENT if "bench" in one.words else _OTHER_NODE)
         for one in found
         if one not in kept
     ]
@@ -101,7 +112,9 @@ def without_workers(found: Sequence[Start]) -> list[Start]:
 def _is_worker(words: Sequence[str]) -> bool:
     text = " ".join(words)
     rank = re.search(r"--node-rank[ =](\d+)", text)
-    return bool(rank and int(rank[1])) or "--headless" in words or words[1:2] == ("worker",)
+    return bool(
+        (rank and int(rank[1])) or "--headless" in words or words[1:2] in (("worker",), ("bench",))
+    )
 
 
 def _apart(text: str) -> list[str]:
@@ -161,59 +174,73 @@ def split_start(command: ShellCommand) -> list[Start]:
     while at < len(words) and (_ASSIGNED.match(words[at]) or words[at] == "env"):
         environment |= dict([_pair(words[at])]) if "=" in words[at] else {}
         at += 1
-    left = [Omission(one, _NOT_RUN) for one in command.dropped]
-    if words[at : at + 1] and PurePosixPath(words[at]).name in _wrappers()["launchers"]:
-        return [_launched(words[at:], environment, command.line, left)]
-    program = PurePosixPath(words[at]).name if at < len(words) else ""
-    if program not in _wrappers()["wrappers"]:
-        return [Start(words[at:], environment, line=command.line, left_out=tuple(left))]
-    rest = words[at:]
-    inside = next((n for n, one in enumerate(rest) if n and find(rest[n:])), 0)
-    inside = inside or next((n for n, one in enumerate(rest) if n and _is_other(one)), 0)
-    started = rest[inside:]
-    shell = next((n for n, one in enumerate(rest) if PurePosixPath(one).name in _SHELLS), -1)
-    if not inside and shell >= 0 and len(rest) > shell + 2:  # bash -c TEXT
-        around = Omission(" ".join(rest[:shell]) or program, _IN_TOOLBOX)
-        return [
-            replace(
-                one,
-                environment={**environment, **one.environment},
-                line=command.line,
-                left_out=(around, *left, *one.left_out),
-            )
-            for inner in commands(rest[-1])
-            for one in split_start(inner)
-        ]
-    image = next((n for n, one in enumerate(rest) if n and of_image(one, rest[n + 1 :])), 0)
-    if not inside and image:
-        inside, started = image + 1, tuple(of_image(rest[image], rest[image + 1 :]))
-    before, options = rest[:inside], _wrappers()["variables"]
+    words = words[at:]
+    program = PurePosixPath(words[0]).name if words else ""
+    if program in _wrappers()["launchers"]:
+        found = [_launched(words)]
+    else:
+        found = _unwrapped(words, program) if program in _wrappers()["wrappers"] else [Start(words)]
+    left = tuple(Omission(one, _NOT_RUN) for one in command.dropped)
+    return [
+        replace(
+            one,
+            environment={**environment, **one.environment},
+            line=command.line,
+            left_out=(*left, *one.left_out),
+        )
+        for one in found
+    ]
+
+
+def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
+    """What a wrapper starts: an engine, a text for a shell, or what an image starts by itself."""
+    places = range(1, len(words))
+    inside = next((n for n in places if find(words[n:])), 0)
+    inside = inside or next((n for n in places if _is_other(words[n])), 0)
+    shells = [n for n, word in enumerate(words[:-2]) if PurePosixPath(word).name in _SHELLS]
+    image = next((n for n in places if of_image(words[n], words[n + 1 :])), 0)
+    before, found = words[:inside], [Start(tuple(words[inside:]))]
+    if not inside and (shells or (not image and " " in words[-1])):  # bash -c TEXT
+        before = words[: shells[0] if shells else -1] or words[:1]
+        found = [one for inner in commands(words[-1]) for one in split_start(inner)]
+    elif not inside and image:
+        before = words[: image + 1]
+        found = [Start(of_image(words[image], words[image + 1 :]))]
+    environment: dict[str, str | None] = {}
     for name, value in zip(before, (*before[1:], ""), strict=False):
         option, _, joined = name.partition("=")
-        if option in options and _NAMED.match(joined or value):
+        if option in _wrappers()["variables"] and _NAMED.match(joined or value):
             environment |= dict([_pair(joined or value)])
-        elif _ASSIGNED.match(name) and program not in ("docker", "podman"):
+        elif _ASSIGNED.match(name) and not _CONTAINER.fullmatch(program):
             environment |= dict([_pair(name)])
-    if before and program not in ("nohup", "sudo", "env", "exec", "time", "command"):
-        left.insert(0, Omission(" ".join(one for one in before if one != "--"), _IN_TOOLBOX))
-    return [Start(started or rest, environment, line=command.line, left_out=tuple(left))]
+    shown = " ".join(one for one in before if one != "--")
+    around = [] if not before or program in _wrappers()["plain"] else [Omission(shown, _IN_TOOLBOX)]
+    return [
+        replace(
+            one,
+            environment={**environment, **one.environment},
+            left_out=(*around, *one.left_out),
+        )
+        for one in found
+    ]
 
 
-def _launched(
-    words: Sequence[str], environment: dict[str, str | None], line: int, left: list[Omission]
-) -> Start:
+def _launched(words: Sequence[str]) -> Start:
     """Of a launcher its options and those of the program that it starts on each node."""
     kept: list[str] = []
+    left: list[Omission] = []
+    environment: dict[str, str | None] = {}
     given = iter(words)
     for word in given:
         option, _, joined = word.partition("=")
+        python = left and left[-1].what.rpartition("/")[2].startswith("python")
         if option in _wrappers()["variables"]:
             environment |= dict([_pair(joined or next(given, ""))])
-        elif len(kept) > 1 and not word.startswith("-") and word.endswith((".py", "mlx_lm.server")):
+        elif kept and re.fullmatch(_wrappers()["launched"], PurePosixPath(word).name):
             left.append(Omission(word, "the driver starts the engine's own program"))
-        elif word not in ("--", "-m"):
+        elif word != "--" and not (word == "-m" and python):
             kept.append(word)
-    return Start(tuple(kept), environment, line=line, left_out=tuple(left))
+    return Start(tuple(kept), environment, left_out=tuple(left))
 
 
 def _pair(word: str) -> tuple[str, str | None]:
@@ -225,14 +252,15 @@ def _pair(word: str) -> tuple[str, str | None]:
 def _plain(text: str) -> str:
     """Without a byte order mark, quotes, prompts and fences; each line stays where it is.
 
-    Lines go on as in cmd (^) too, and as a shell shows it; a drive's path has slashes. A variable
-    that the text itself sets, and the default of one that it does not, stand for it.
+    Lines go on as in cmd (^) too, as a shell shows it, and with a comment behind the backslash; a
+    drive's path has slashes. A variable that the text itself sets, and the default of one that it
+    does not, stand for it.
     """
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
     plain = _SHOWN.sub("\\\\\n", _FENCE.sub("", _PROMPT.sub("", plain)))
     plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
-    plain = _DEFAULT.sub(r"\1", plain)
+    plain = _UNUSED.sub(r"\1...", _DEFAULT.sub(r"\1", plain).replace('"$@"', "$@"))
     if _CONTAINER.search(plain):
         plain = _MOUNTED.sub(
             lambda one: re.sub(r"[$(){}~]", "", one[0]), _HANDED.sub(r"\1\2", plain)

@@ -29,7 +29,7 @@ _TOKEN = re.compile(
 # What a shell does with the output of a command and with the next one; none changes the command.
 _AROUND = re.compile(
     r"(?P<next>&&)|(?P<output>&?>>?[ \t]*(?:&\d|[^\s;|&<>()`$'\"]+)|<[ \t]*/dev/null"
-    r"|\|[ \t]*tee\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
+    r"|\$@|\|[ \t]*tee\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
 )
 _ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
 

@@ -69,7 +69,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
         values.setdefault(key, [value])
     if "concurrency" in values and "requests" in parameters:
         most = max(int(one) for one in values["concurrency"])
-        values["requests"] = [max(most, int(parameters["requests"].default))]
+        values.setdefault("requests", [max(most, int(parameters["requests"].default))])
     _depth(found, values, parameters)
     if nodes == 1 and "split" in values:
         found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
