@@ -6,6 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf, isfinite
 from typing import Any, Literal, NamedTuple
 
@@ -117,6 +118,11 @@ class ModelFacts:
     def shape(self) -> ModelShape:
         """The counts that decide how it splits."""
         return ModelShape(self.layers, self.heads, self.kv_heads)
+
+    @cached_property
+    def silent(self) -> ModelFacts:
+        """For tokens that ask for no answer: the output matrix is not multiplied."""
+        return replace(self, unread=self.unread + self.vocabulary * self.hidden)
 
     @property
     def active(self) -> float:

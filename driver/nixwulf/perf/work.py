@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import ceil, log2
+from operator import add, attrgetter
 
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.llm.model_facts import ModelFacts
@@ -64,11 +65,11 @@ class Work:
     transfer: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Work)))
+        return Work(*map(add, _all(self), _all(other)))
 
     def times(self, count: float) -> Work:
         """That many of it."""
-        return Work(*(getattr(self, f.name) * count for f in fields(Work)))
+        return Work(*(one * count for one in _all(self)))
 
     def parts(self, constants: Constants) -> dict[str, float]:
         """Seconds by what takes them."""
@@ -86,6 +87,9 @@ class Work:
             "latency": self.latency,
             "transfer": self.transfer,
         }
+
+
+_all = attrgetter(*(field.name for field in fields(Work)))
 
 
 def forward(
@@ -200,11 +204,9 @@ def prompt_pass(
         return Work()
     each = tokens / count
     depth = strategy.depth + strategy.n_prompt / 2
-    # Only its last token asks for an answer: the output matrix is not multiplied.
-    silent = replace(model, unread=model.unread + model.vocabulary * model.hidden)
-    one = forward(
-        platforms, silent, fabric, strategy, tokens=each, sequences=1, depth=depth, prompt=True
-    )
+    # Only its last token asks for an answer.
+    shape = (platforms, model.silent, fabric, strategy)
+    one = forward(*shape, tokens=each, sequences=1, depth=depth, prompt=True)
     return one.times(count)
 
 

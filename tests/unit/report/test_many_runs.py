@@ -95,7 +95,7 @@ def test_values_of_one_parameter_are_not_all_held_against_each_other():
 
 @pytest.mark.slow
 def test_5000_runs_take_seconds_and_megabytes(tmp_path):
-    """User CPU beside a test run: report 17 s and 233 MiB, explain 14 and 142, site 28 and 282."""
+    """User CPU and memory when nothing else runs: results/figures/many-runs.txt."""
     folder = write_many(tmp_path / "runs", 5000)
     for command in ("report", "explain", "site"):
         out = ["--out", tmp_path / "site"] if command == "site" else []

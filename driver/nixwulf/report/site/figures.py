@@ -18,7 +18,7 @@ from nixwulf.core.text import plural
 from nixwulf.report.charts import MOST_MARKS, Chart, Curve, apart, some
 from nixwulf.report.site.look import Figure, Look, note_of, title_of
 from nixwulf.report.site.rows import SiteRow, shorten
-from nixwulf.results.identity import DRAWN_APART, OVER_FABRICS, WORK, same
+from nixwulf.results.identity import DRAWN_APART, WORK, same
 
 MOST_CHARTS = 6
 _MOST_STRIPS = 4  # charts with a line for each machine or model
@@ -146,7 +146,7 @@ def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
             crossings[row.alone][_crossing(row)] = None
     for row in rows:
         if not kind.by_nodes:
-            groups[same(row.columns, without=OVER_FABRICS)].append(row)
+            groups[row.line].append(row)
         elif row.nodes > 1:
             groups[row.alone, _crossing(row)].append(row)
         else:

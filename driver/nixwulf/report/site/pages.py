@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from nixwulf.core.document import Column
+from nixwulf.core.document import Column, Value
 from nixwulf.core.text import clean, plural, unbroken, unit_name
 from nixwulf.report.html import environment
 from nixwulf.report.markup import html_head, html_rows, html_table
@@ -21,12 +21,7 @@ from nixwulf.report.site.groups import Group, count_words, fabric_name, groups
 from nixwulf.report.site.look import Figure, within
 from nixwulf.report.site.paging import page_names, paged
 from nixwulf.report.site.predicted import explained, why_not, with_words, words
-from nixwulf.report.site.rows import (
-    SiteRow,
-    Source,
-    by_value,
-    rows_of,
-)
+from nixwulf.report.site.rows import SiteRow, Source, by_value, rows_of
 from nixwulf.report.site.tables import (
     COLUMNS,
     LIST_COLUMNS,
@@ -75,6 +70,8 @@ class Site:
         self.sources = [Source(entry, names[key]) for key, entry in found.items()]
         self.rows = explained(rows_of(self.sources), self.sources)
         self.groups = groups(self.rows)
+        # A row stands in the tables of its model, its platforms and its fabric.
+        self._cells: dict[tuple[int, str], dict[str, Value]] = {}
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -131,8 +128,12 @@ class Site:
 
     def _table(self, rows: Iterable[SiteRow], columns: Sequence[Column], root: str) -> list[Markup]:
         links = Links(root, self.pages)
-        found = (cells(row, links) for row in rows)
-        return html_rows(columns, ([own[column.head] for column in columns] for own in found))
+        found = []
+        for row in rows:
+            if (key := (id(row), root)) not in self._cells:
+                self._cells[key] = cells(row, links)
+            found.append([self._cells[key][column.head] for column in columns])
+        return html_rows(columns, found)
 
     def _index(self) -> Iterator[tuple[str, str]]:
         parts = paged("index", [("", self._table(self.rows, self.columns, "./"))])

@@ -17,6 +17,7 @@ from nixwulf.results.identity import (
     COLUMNS,
     DRAWN_APART,
     GROUPS,
+    OVER_FABRICS,
     OVER_NODES,
     REPLICAS,
     WORK,
@@ -121,6 +122,11 @@ class SiteRow:
     def alone(self) -> Hashable:
         """What rows of one line have in common, also with those on one node."""
         return same(self.columns, without=OVER_NODES)
+
+    @cached_property
+    def line(self) -> Hashable:
+        """What rows of one line have in common, which one with those on one node is not."""
+        return same(self.columns, without=OVER_FABRICS)
 
     @cached_property
     def panel(self) -> Hashable:
