@@ -120,8 +120,8 @@ def test_replicas_share_the_requests_out(run, cluster):
     assert "replica_throughput" in names(record)
 
 
-def signal_while_measuring(nodes, signal, moments):
-    """Signal the second node's rank a while after the measurement has begun, and note when."""
+def signal_in(phase, nodes, signal, moments, after_s=3.0):
+    """Signal the second node's rank a while after a phase has begun, and note when."""
     script = (
         "for file in /run/nixwulf/*vllm*.pid; do "
         'read -r leader rest <"$file"; kill "$1" "-$leader"; done'
@@ -131,16 +131,16 @@ def signal_while_measuring(nodes, signal, moments):
         nodes.nodes["n2"].script(script, signal)
         moments.append(time.monotonic())
 
-    def on_phase(phase):
-        if phase == "measure":
-            threading.Timer(3.0, strike).start()
+    def on_phase(begun):
+        if begun == phase:
+            threading.Timer(after_s, strike).start()
 
     return on_phase
 
 
 @pytest.mark.nightly
 def test_a_rank_killed_while_measuring_is_failed_with_its_signal(run, nodes, cluster):
-    kill = signal_while_measuring(nodes, "-KILL", [])
+    kill = signal_in("measure", nodes, "-KILL", [])
     record = run(plan_for(cluster, LONG, **TENSOR), kill)
     assert record["outcome"] == "failed"
     assert record["failure"]["phase"] == "measure"
@@ -150,11 +150,33 @@ def test_a_rank_killed_while_measuring_is_failed_with_its_signal(run, nodes, clu
 @pytest.mark.nightly
 def test_a_rank_stopped_while_measuring_is_a_hang(run, nodes, cluster):
     moments = []
-    stop = signal_while_measuring(nodes, "-STOP", moments)
+    stop = signal_in("measure", nodes, "-STOP", moments)
     record = run(plan_for(cluster, LONG, progress_s=45, **TENSOR), stop)
     assert (record["outcome"], record["failure"]["phase"]) == ("hang", "measure")
     assert time.monotonic() - moments[0] < 45 + 30
     assert "was silent for 45 s" in record["failure"]["reason"]
+
+
+@pytest.mark.nightly
+def test_a_rank_that_never_comes_is_a_hang_of_the_launch(run, nodes, cluster):
+    moments = []
+    stop = signal_in("launch", nodes, "-STOP", moments, after_s=2.0)
+    record = run(plan_for(cluster, SERVE, progress_s=60, **TENSOR), stop)
+    assert (record["outcome"], record["failure"]["phase"]) == ("hang", "launch")
+    assert "was silent for 60 s" in record["failure"]["reason"]
+    assert time.monotonic() - moments[0] < 60 + 90  # n1 starts by itself until it waits for n2
+
+
+@pytest.mark.nightly
+def test_shared_memory_of_a_container_is_enough_or_named(run, nodes, cluster):
+    for node in nodes.nodes.values():
+        node.script("mount -o remount,size=64M /dev/shm")
+    try:
+        record = run(plan_for(cluster, SERVE, **TENSOR))
+    finally:
+        for node in nodes.nodes.values():
+            node.script("mount -o remount,size=50% /dev/shm")
+    assert record["outcome"] == "ok", record.get("failure")
 
 
 def test_an_unknown_flag_is_failed_in_vllms_words(run, cluster):
