@@ -26,7 +26,7 @@ def read(text: str) -> list[Found]:
     """Decode of the prompts, a sample each; mode: how tokens were drafted ('baseline': not)."""
     document = json_object(_TOOL, text)
     results = document.get("results")
-    if not isinstance(results, list) or not results:
+    if not results or not isinstance(results, list) or {*map(type, results)} != {dict}:
         raise ParseError(f"{_TOOL}: no results, expected a list of prompts with their speeds.")
 
     def each(key: str) -> list[float]:
@@ -47,8 +47,8 @@ def read(text: str) -> list[Found]:
 TOOL = Tool(_TOOL, recognises, read)
 
 
-def _number(entry: Any, key: str, index: int) -> float:
-    value = entry.get(key) if isinstance(entry, dict) else None
+def _number(entry: dict[str, Any], key: str, index: int) -> float:
+    value = entry.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _HUGE:
         raise ParseError(
             f"{_TOOL}: {key} of result {index} is {cut(str(value), 40)!r}, expected a number."
