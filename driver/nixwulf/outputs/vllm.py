@@ -291,7 +291,7 @@ def _lengths(options: Mapping[str, str], exact: str) -> dict[str, int]:
     exact: the ratio of lengths with which all have; vLLM's client has it unless another is given.
     """
     ratio = options.get("random_range_ratio", "0")
-    if options.get("dataset_name", "random") != "random" or float(ratio) != float(exact):
+    if options.get("dataset_name", "random") != "random" or ratio not in {exact, f"{exact}.0"}:
         return {}
     names = {"n_prompt": "input", "n_gen": "output"}
     found = {
@@ -300,7 +300,9 @@ def _lengths(options: Mapping[str, str], exact: str) -> dict[str, int]:
         or options.get(f"random_{name}")
         for key, name in names.items()
     }
-    return {key: int(text) for key, text in found.items() if text and text.isdecimal()}
+    return {
+        key: int(text) for key, text in found.items() if text and re.fullmatch("[0-9]{1,9}", text)
+    }
 
 
 def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:

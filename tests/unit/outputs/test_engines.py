@@ -322,7 +322,8 @@ COMMAND = (
 
 
 @pytest.mark.parametrize(
-    ("ratio", "lengths"), [("0", {"n_prompt": 2048, "n_gen": 256}), ("0.5", {})]
+    ("ratio", "lengths"),
+    [("0", {"n_prompt": 2048, "n_gen": 256}), ("0.5", {}), ("abc", {}), ("{}", {})],
 )
 def test_lengths_in_a_command_of_vllms_client_are_conditions(records, ratio, lengths):
     text = COMMAND.format(ratio) + fixture("posted/vllm-median-without-p95.txt").partition("\n")[2]
