@@ -300,9 +300,7 @@ def _lengths(options: Mapping[str, str], exact: str) -> dict[str, int]:
         or options.get(f"random_{name}")
         for key, name in names.items()
     }
-    return {
-        key: int(text) for key, text in found.items() if text and re.fullmatch("[0-9]{1,9}", text)
-    }
+    return {key: int(n) for key, n in found.items() if re.fullmatch("[0-9]{1,9}", n or "")}
 
 
 def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
