@@ -300,7 +300,7 @@ def _lengths(options: Mapping[str, str], exact: str) -> dict[str, int]:
         or options.get(f"random_{name}")
         for key, name in names.items()
     }
-    return {key: int(n) for key, n in found.items() if re.fullmatch("[0-9]{1,9}", n or "")}
+    return {key: int(n or 0) for key, n in found.items() if re.fullmatch("[0-9]{1,9}", n or "")}
 
 
 def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
