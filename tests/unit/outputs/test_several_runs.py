@@ -348,18 +348,18 @@ def test_replies_of_two_machines_that_are_mixed_are_no_round_trip(tmp_path):
     assert "samples" not in second["metrics"][0]
 
 
-# hand-made: what people write between blocks
-# (form: tests/fixtures/posted/vllm-median-without-p95.txt)
 def test_how_many_asked_at_once_is_of_the_block_below_it(records):
     block = fixture("posted/vllm-median-without-p95.txt").partition("\n")[2]
+    # no output: what people write between blocks
     text = f"concurrency=1\n{block}\nConcurrency: 8\n{block}"
     found = records(text, UserMetadata(("dgx-spark",), nodes=1))
     assert [one["metrics"][0]["conditions"]["concurrency"] for one in found] == [1, 8]
     assert not any("warnings" in one for one in found)
 
 
-# hand-made: the client's labels as a table of somebody's page
 def test_a_result_that_was_made_a_table_comes_in(records):
+    # hand-made: the client's labels as a table of somebody's page
+    # (form: tests/fixtures/posted/vllm-median-without-p95.txt)
     text = (
         "| Metric | Value |\n|---|---|\n| **Output token throughput (tok/s)** | 418.3 |\n"
         "| Mean TTFT (ms) | 733.2 |\n"

@@ -100,10 +100,12 @@ def test_a_table_without_its_backend_asks_for_the_nodes(tmp_path):
 
 
 def test_plain_blanks_between_thousands_are_none_in_a_text_that_has_them_with_decimals():
+    # no output: numbers as some locales write them
     text = "Duration (s):   1 234,50\nTokens:   217 393\nRate:   0,81\nSizes: 128 256 512\n"
     assert plain(text).split("\n")[:3] == [
         "Duration (s):   1234.50",
         "Tokens:   217393",
         "Rate:   0.81",
     ]
+    # no output: numbers beside each other
     assert plain("Sizes: 128 256 512\n") == "Sizes: 128 256 512\n"

@@ -162,6 +162,23 @@ def test_a_parameter_that_was_measured_to_be_faster_is_a_remedy():
     assert remedy.factor == pytest.approx(1.8)
 
 
+def by_engine(engine, weights, decode, nodes=2):
+    one = lab(nodes, decode)
+    one["case"]["engine"] = engine
+    one["model"]["weights"] = weights
+    one["case"]["id"] = f"{engine:0<12.12}".encode().hex()[:12]
+    return record.sealed(one | {"id": f"{one['case']['id']}-r0"})
+
+
+def test_another_engine_that_was_measured_to_be_faster_is_a_remedy_with_its_weights():
+    slow, fast = by_engine("exo", "4-bit", 100.0), by_engine("llama.cpp", "Q4_0", 300.0)
+    (one,) = [way for way in explained(slow, fast).remedies if way.kind == "engine"]
+    assert (one.measured, one.speed, one.factor) == (True, 300.0, 3.0)
+    assert one.what == "llama.cpp with Q4_0 in place of exo with 4-bit"
+    on_one = by_engine("llama.cpp", "Q4_0", 300.0, nodes=1)
+    assert all(way.kind != "engine" for way in explained(slow, on_one).remedies)
+
+
 def test_what_was_measured_to_be_no_faster_is_not_predicted_to_be():
     slow = predicted(split="tensor").value
     (alone,) = explain_records([(of_frameworks(slow, split="tensor"), None)])[0]

@@ -182,15 +182,9 @@ def _order(explained: Explained) -> tuple[str, str, int, str, str]:
 def _explained(
     one: MeasuredCase, baselines: BaselineIndex, plan: Mapping[str, Any] | None
 ) -> Explained:
-    bare = Explained(
-        one.record,
-        one.conditions,
-        one.metric,
-        one.value,
-        one.runs,
-        cluster_file=str(plan.get("cluster", {}).get("source", "")) if plan else "",
-    )
-    beside = baselines.beside(one)
+    file = str(plan.get("cluster", {}).get("source", "")) if plan else ""
+    bare = Explained(one.record, one.conditions, one.metric, one.value, one.runs, cluster_file=file)
+    beside = [*baselines.beside(one), *baselines.by_other_engines(one)]
     found = (*one.diagnostics, *out_of_cache(one, baselines.of_all_models(one)))
     try:
         subject = subject_of(one.record, plan)
@@ -259,24 +253,16 @@ def _machines(
         )
     node, constants = calibrated(platform, subject.model, strategy, one.metric, *alone)
     other = baselines.on_another_fabric(one)
-    if other is not None:
-        link = fabric_of(other.record)
-        if link is not None:
-            constants = with_exchanges_of(
-                constants,
-                node,
-                subject.nodes,
-                subject.model,
-                strategy,
-                link,
-                one.metric,
-                other.value,
-            )
-            assumption = (
-                f"{platform}: the host's time for an exchange on {one.fabric!r} is as on "
-                f"{other.fabric!r} in it"
-            )
-            node = replace(node, assumptions=(*node.assumptions, assumption))
+    link = fabric_of(other.record) if other else None
+    if other and link:
+        constants = with_exchanges_of(
+            constants, node, subject.nodes, subject.model, strategy, link, one.metric, other.value
+        )
+        assumption = (
+            f"{platform}: the host's time for an exchange on {one.fabric!r} is as on "
+            f"{other.fabric!r} in it"
+        )
+        node = replace(node, assumptions=(*node.assumptions, assumption))
     return (node,) * subject.nodes, constants
 
 

@@ -36,6 +36,7 @@ from nixwulf.results.table import columns_of
 _UNIT = "tok/s"
 _FEW = 16
 _OVER_MODELS = frozenset({"model", "weights"})
+_OVER_ENGINES = OVER_NODES - {"nodes"} | OF_ONE_CLUSTER | {"engine", "benchmark", "weights"}
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ class MeasuredCase:
         """The same without its place, and without parameters that change no amount of work."""
         return same(self._columns, without=OVER_NODES | OF_ONE_CLUSTER, conditions=WORK)
 
+    @cached_property
+    def task(self) -> Hashable:
+        """Its work on as many nodes, by any engine that has its own format of weights."""
+        return same(self._columns, without=_OVER_ENGINES, conditions=WORK)
+
 
 @dataclass(frozen=True)
 class Unmeasured:
@@ -97,9 +103,12 @@ class BaselineIndex:
         self._linked: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         self._work: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
         self._models: defaultdict[Hashable, list[MeasuredCase]] = defaultdict(list)
+        self._by_engine: defaultdict[Hashable, dict[str, MeasuredCase]] = defaultdict(dict)
         self._near: dict[Hashable, defaultdict[Hashable, list[MeasuredCase]]] = {}
         for one in measured:
             self._work[one.work].append(one)
+            engines, name = self._by_engine[one.task], one.record["case"]["engine"]
+            engines[name] = max(engines.get(name, one), one, key=lambda other: other.value)
             self._models[one.but(_OVER_MODELS)].append(one)
             if one.record["case"]["nodes"] == 1:
                 self._alone[one.but(OVER_NODES)].append(one)
@@ -132,6 +141,11 @@ class BaselineIndex:
         found = self._near[one.work]
         anywhere, *others = _near(one)
         return found[anywhere] + [other for key in others for other in found[key][:_FEW]]
+
+    def by_other_engines(self, one: MeasuredCase) -> list[MeasuredCase]:
+        """The fastest case of each other engine that did the same on as many nodes."""
+        engine = one.record["case"]["engine"]
+        return [other for name, other in self._by_engine[one.task].items() if name != engine]
 
     def of_all_models(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
         """The same case of each model, it itself among them."""
@@ -175,7 +189,6 @@ def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unm
 def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
     record, metric = seen[0]
     conditions = metric["conditions"]
-    values = [_requests(record, conditions) * one["value"] for record, one in seen]
     # Of a mean of runs; a published value often has no samples.
     errors = [
         one.get("stddev", 0.0) / sqrt(len(one["samples"])) for _, one in seen if one.get("samples")
@@ -185,7 +198,7 @@ def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
         record,
         conditions,
         metric["name"],
-        fmean(values),
+        fmean(_requests(record, conditions) * one["value"] for record, one in seen),
         len(seen),
         tuple({one.text: one for record, _ in seen for one in diagnostics(record)}.values()),
         hypot(*errors) / len(seen) / mean if mean > 0 else 0.0,

@@ -22,9 +22,12 @@ from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import upstream
 from nixwulf.plugins.runtime.memory import FASTEST
+from nixwulf.results.identity import PLACE
 from nixwulf.results.record import Record
 
-Kind = Literal["one-node", "fewer-nodes", "replicas", "split", "parameter", "transport", "fabric"]
+Kind = Literal[
+    "one-node", "fewer-nodes", "replicas", "split", "parameter", "engine", "transport", "fabric"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In order of what they cost: nodes are saved, nothing but words of a sweep changes, a network has
 to be there."""
@@ -93,7 +96,7 @@ def _measured(
         factor = other.value / one.value if one.value > 0 else 0.0
         least = max(ENOUGH / 100, _DEVIATIONS * hypot(one.error, other.error))
         if factor >= 1 + least:
-            after = _run_as(other.record, inputs) if inputs else None
+            after = _run_as(other.record, inputs) if inputs and kind != "engine" else None
             yield Remedy(kind, what, other.value, factor, measured=True), after
 
 
@@ -120,22 +123,16 @@ def _costs(before: PredictionInputs, after: PredictionInputs) -> float | None:
 
 
 def _alternatives(one: MeasuredCase, beside: Sequence[MeasuredCase]) -> list[Alternative]:
-    found: list[Alternative] = []
-    for other in beside:
-        difference = _difference(one.record, other.record)
-        if difference is not None:
-            found.append((*difference, other))
-    return found
+    pairs = ((_difference(one.record, other.record), other) for other in beside)
+    return [(*difference, other) for difference, other in pairs if difference]
 
 
 def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
     """How another record is run otherwise, if it is one change; None where it is none, or more."""
     here, there = record["case"], other["case"]
-    changed = [
-        key
-        for key in ("parallelism", "transport", "fabric")
-        if here.get(key) != there.get(key)
-    ]  # fmt: skip
+    changed = [key for key in PLACE[1:] if here.get(key) != there.get(key)]
+    if here["engine"] != there["engine"]:
+        return "engine", f"{_engine(other)} in place of {_engine(record)}"
     before, after = here["parameters"], there["parameters"]
     # What a source does not state may be the same.
     parameters = [key for key in before.keys() & after if before[key] != after[key]]
@@ -156,6 +153,11 @@ def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
     text = f"{there.get(key)} in place of {here.get(key)}"
     kinds: dict[str, Kind] = {"parallelism": "split", "transport": "transport", "fabric": "fabric"}
     return kinds[key], text
+
+
+def _engine(record: Record) -> str:
+    weights = record.get("model", {}).get("weights", "")
+    return str(record["case"]["engine"]) + (f" with {weights}" if weights else "")
 
 
 def _predicted(
