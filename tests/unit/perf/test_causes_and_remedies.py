@@ -175,8 +175,10 @@ def test_another_engine_that_was_measured_to_be_faster_is_a_remedy_with_its_weig
     (one,) = [way for way in explained(slow, fast).remedies if way.kind == "engine"]
     assert (one.measured, one.speed, one.factor) == (True, 300.0, 3.0)
     assert one.what == "llama.cpp with Q4_0 in place of exo with 4-bit"
-    on_one = by_engine("llama.cpp", "Q4_0", 300.0, nodes=1)
-    assert all(way.kind != "engine" for way in explained(slow, on_one).remedies)
+    on_one, unknown = by_engine("llama.cpp", "Q4_0", 300.0, nodes=1), by_engine("", "", 300.0)
+    del unknown["case"]["engine"]
+    for other in (on_one, record.sealed(unknown)):
+        assert all(way.kind != "engine" for way in explained(slow, other).remedies)
 
 
 def test_what_was_measured_to_be_no_faster_is_not_predicted_to_be():

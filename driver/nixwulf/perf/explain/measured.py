@@ -107,7 +107,7 @@ class BaselineIndex:
         self._near: dict[Hashable, defaultdict[Hashable, list[MeasuredCase]]] = {}
         for one in measured:
             self._work[one.work].append(one)
-            engines, name = self._by_engine[one.task], one.record["case"]["engine"]
+            engines, name = self._by_engine[one.task], one.record["case"].get("engine", "")
             engines[name] = max(engines.get(name, one), one, key=lambda other: other.value)
             self._models[one.but(_OVER_MODELS)].append(one)
             if one.record["case"]["nodes"] == 1:
@@ -144,8 +144,8 @@ class BaselineIndex:
 
     def by_other_engines(self, one: MeasuredCase) -> list[MeasuredCase]:
         """The fastest case of each other engine that did the same on as many nodes."""
-        engine = one.record["case"]["engine"]
-        return [other for name, other in self._by_engine[one.task].items() if name != engine]
+        engine, found = one.record["case"].get("engine", ""), self._by_engine[one.task]
+        return [other for name, other in found.items() if engine and name not in ("", engine)]
 
     def of_all_models(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
         """The same case of each model, it itself among them."""

@@ -131,7 +131,7 @@ def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
     """How another record is run otherwise, if it is one change; None where it is none, or more."""
     here, there = record["case"], other["case"]
     changed = [key for key in PLACE[1:] if here.get(key) != there.get(key)]
-    if here["engine"] != there["engine"]:
+    if here.get("engine") != there.get("engine"):
         return "engine", f"{_engine(other)} in place of {_engine(record)}"
     before, after = here["parameters"], there["parameters"]
     # What a source does not state may be the same.
