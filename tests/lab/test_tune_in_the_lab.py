@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import signal
 import socket
@@ -220,12 +219,12 @@ def test_replicas_are_served_by_a_line_each_and_answer_on_ports_of_their_own(tmp
         line.replace(f"-L {there}:", f"-L {here}:")
         for line, there, here in zip(lines.servers[:2], (8080, 8081), ports, strict=True)
     ]
-    up, (down,) = lines.first[0], lines.last
+    (up,), (down,) = lines.first, lines.last
     try:
         assert typed_in(up).wait(timeout=60) == 0
         with terminals(servers, tmp_path) as running:
-            for port in ports:
-                ask = re.sub(r":808\d/", f":{port}/", lines.then[-1])
+            for line, there, here in zip(lines.then, (8080, 8081), ports, strict=True):
+                ask = line.replace(f":{there}/", f":{here}/")
                 assert answer(ask, running)["choices"][0]["text"]
     finally:
         assert typed_in(down).wait(timeout=30) == 0

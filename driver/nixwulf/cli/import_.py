@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from nixwulf.cli.options import PLATFORM, FilePath, json_format, print_json
-from nixwulf.core.errors import EXIT_USAGE, InputError
+from nixwulf.cli.options import PLATFORM, FilePath, json_format, print_json, require_none
+from nixwulf.core.errors import InputError
 from nixwulf.core.text import as_typed, clean, did_you_mean, plural
 from nixwulf.results.record import Record, load, save
 
@@ -84,7 +84,7 @@ def import_(
     form: str,
     **options: str | int | tuple[str, ...] | None,
 ) -> None:
-    """Turn outputs of benchmarks that somebody ran into records, and a recipe into a sweep.
+    """Make records of what benchmarks printed, and a sweep of a recipe.
 
     What an output states need not be given; what nobody states is absent. All files are
     checked first: nothing is stored unless all of them can be read. Each run of a file comes in, or
@@ -148,10 +148,7 @@ def _readings(files: Sequence[Path], metadata: UserMetadata, tool: str | None) -
             readings.append(reading_of(path, metadata, tool))
         except InputError as error:
             problems.append(error.format_message())
-    for problem in problems:
-        click.echo(problem, err=True)
-    if problems:
-        raise SystemExit(EXIT_USAGE)
+    require_none(problems)
     return readings
 
 

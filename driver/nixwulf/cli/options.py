@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from nixwulf.core.errors import GateError, InputError, NixwulfError
+from nixwulf.core.errors import EXIT_USAGE, GateError, InputError, NixwulfError
 from nixwulf.core.files import known_inputs
 from nixwulf.core.text import did_you_mean
 
@@ -213,6 +213,14 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value!r} is no ratio; give one such as 0.95.", ctx, parameter)
     return value
+
+
+def require_none(problems: Sequence[str]) -> None:
+    """End the program with exit code 2 after a line for each problem, where there is one."""
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        raise SystemExit(EXIT_USAGE)
 
 
 def confirm(question: str, option: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from nixwulf.cli.options import FilePath
-from nixwulf.core.errors import EXIT_USAGE, InputError, quoted
+from nixwulf.cli.options import FilePath, require_none
+from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import read_json, read_toml
 from nixwulf.core.text import plural
 from nixwulf.results.store import PLAN, Identities, record_paths
@@ -34,10 +34,7 @@ def validate(paths: tuple[Path, ...]) -> None:
             counts[_check(path, known)] += 1
         except InputError as error:
             problems.append(error.format_message())
-    for problem in problems:
-        click.echo(problem, err=True)
-    if problems:
-        raise SystemExit(EXIT_USAGE)
+    require_none(problems)
     valid = ", ".join(plural(count, kind) for kind, count in sorted(counts.items()))
     click.echo(f"{valid}: valid.")
 

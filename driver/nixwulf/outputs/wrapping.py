@@ -18,8 +18,8 @@ _BREAK = re.compile(
     r"<br ?/?>(?!\n)|(?<!\n)</?(?:p|div|pre|tr|table)\b[^>\n]{0,400}>(?!\n)", re.IGNORECASE
 )
 _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNORECASE)
-# Swiss and French thousands. A plain blank may stand between two numbers: it is one of these only
-# where a number alone in its place has it, in a text in which one of them has decimals.
+# Separators of thousands in Swiss and French. A plain blank may also stand between two numbers: it
+# is one only inside a number that stands alone, in a text where such a number has decimals.
 _APART = re.compile("['\u2019\u00a0\u2009\u202f](?<=\\d.)(?=\\d{3}(?!\\d))")
 _BLANKS_APART = re.compile(
     r"(?<=[:=|(±])([ \t]{0,60}\d{1,3})((?: \d{3}){1,4}(?:[.,]\d{1,9})?)"

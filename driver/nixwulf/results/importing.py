@@ -224,7 +224,7 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
 def _with_nodes(
     found: Sequence[tuple[Tool, list[Found]]], unread: list[str]
 ) -> list[tuple[Tool, list[Found]]]:
-    """Without failed runs of which nobody states the nodes; each becomes a sentence of unread.
+    """Leave out failed runs whose nodes nobody states, and add a sentence to `unread` for each.
 
     Raises ParseError where no other run is there.
     """

@@ -204,7 +204,7 @@ def pairs(values: Mapping[str, object]) -> str:
 
 
 def distinct(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The values of each key, once each, in order; None is none."""
+    """List the values that each key has in the rows, in order, without None and repetitions."""
     found: dict[str, list[Any]] = {}
     for row in rows:
         for key, value in row.items():

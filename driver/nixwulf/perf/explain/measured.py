@@ -35,6 +35,8 @@ from nixwulf.results.table import columns_of
 
 _UNIT = "tok/s"
 _FEW = 16
+_FASTER = 1.3  # a smaller ratio is the noise of runs, and overhead that is not reading
+_MIB = 2**20
 _OVER_MODELS = frozenset({"model", "weights"})
 _OVER_ENGINES = OVER_NODES - {"nodes"} | OF_ONE_CLUSTER | {"engine", "benchmark", "weights"}
 
@@ -220,10 +222,6 @@ def _why(record: Record) -> str:
     failure = record.get("failure", {})
     why = " ".join(filter(None, (failure.get("reason"), failure.get("hint"))))
     return f"It ended {record['outcome']!r}, so there is no speed to explain. {why}".strip()
-
-
-_FASTER = 1.3  # a smaller ratio is the noise of runs, and overhead that is not reading
-_MIB = 2**20
 
 
 def out_of_cache(one: MeasuredCase, smaller: Sequence[MeasuredCase]) -> list[Diagnostic]:
