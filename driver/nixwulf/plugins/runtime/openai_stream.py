@@ -278,7 +278,10 @@ def _require_times(
         if milliseconds > 0 and count / milliseconds > largest:
             raise _not_counted(f"{kind}_ms", milliseconds, f"at least {count / largest:g}")
     if speed := figures.get("predicted_per_second"):
-        spent["predicted_n / predicted_per_second"] = figures.get("predicted_n", 0) / speed * 1e3
+        # llama.cpp's speed is of the steps after the first token (n_gen_tps,
+        # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/server-common.h).
+        steps = max(0, figures.get("predicted_n", 0) - 1)
+        spent["(predicted_n - 1) / predicted_per_second"] = steps / speed * 1e3
     for key, milliseconds in spent.items():
         if milliseconds > took_ms:
             raise _not_counted(key, milliseconds, f"at most the {took_ms:.0f} ms that it took")

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -81,3 +81,10 @@ def test_what_is_kept_of_an_answer_is_short(answer, name):
 def test_an_answer_that_is_no_stream_is_refused(answer, name):
     with pytest.raises(stream.StreamError):
         answer(name)
+
+
+@pytest.mark.parametrize(("steps", "possible"), [(15, True), (9, False)])
+def test_a_server_may_leave_the_first_token_out_of_its_speed(steps, possible):
+    timings = {"predicted_n": 16, "predicted_ms": 7600.0, "predicted_per_second": steps / 7.6}
+    with nullcontext() if possible else pytest.raises(stream.StreamError):
+        stream.require_possible({}, timings, 16, seconds=7.7)
