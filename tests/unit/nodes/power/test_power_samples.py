@@ -1,6 +1,7 @@
 """What a node prints of its power is read as it is documented, and no text breaks the reading.
 
-The outputs below are written after the documents that samples.py names.
+The outputs below are written after the documents that samples.py names;
+that of an H200 is what it printed.
 """
 
 import os
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from nixwulf.nodes.power import parse, unwrapped
 from stand_in import put
+from tool_outputs import fixture
 
 SAMPLER = Path(str(resources.files("nixwulf"))) / "nodes" / "power" / "sampler.sh"
 # no output: lines of our own sampler.sh, which a test below runs on a tree of files
@@ -33,7 +35,7 @@ LINUX = """\
 100.00 count:core_throttle 3 count:package_throttle 0
 100.20 rapl:0 8671150 amdgpu:hwmon4 63000000
 """
-# hand-made: no NVIDIA GPU is at hand (form: nvidia-smi --help-query-gpu and
+# hand-made: a GPU without watts is not at hand (form: nvidia-smi --help-query-gpu and
 # https://docs.nvidia.com/deploy/nvidia-smi/index.html)
 NVIDIA = """\
 # have nvidia-smi
@@ -80,7 +82,8 @@ Current pressure level: Nominal
 Combined Power (CPU + GPU + ANE): 26000 mW
 Current pressure level: Heavy
 """
-OUTPUTS = [LINUX, NVIDIA, PI, MAC]
+H200 = fixture("nvidia-smi/sampler-h200.txt")
+OUTPUTS = [LINUX, NVIDIA, H200, PI, MAC]
 
 
 def test_linux_files_are_read_in_joules_watts_degrees_and_megahertz():
@@ -107,6 +110,15 @@ def test_of_a_gpu_that_reports_no_watts_the_rest_is_read():
     assert series["temp:nvidia:1"] == [(7.32, 44.0)]
     assert series["mhz:nvidia:0"] == [(7.31, 1980.0), (7.51, 1980.0)]
     assert series["bits:nvidia:0"] == [(7.31, 4.0), (7.51, 0.0)]
+
+
+def test_watts_degrees_clock_and_reasons_of_an_nvidia_gpu_are_read():
+    series = parse(H200).series
+    watts = [value for _, value in series["nvidia:0"]]
+    assert (len(watts), watts[0], watts[-1]) == (23, 126.84, 392.26)
+    assert series["temp:nvidia:0"][-1] == (77.48, 41.0)
+    assert series["mhz:nvidia:0"][-1] == series["mhz_limit:nvidia:0"][-1] == (77.48, 1980.0)
+    assert [moment for moment, bits in series["bits:nvidia:0"] if bits] == [73.21, 73.44]
 
 
 def test_the_watts_of_a_pi_are_of_the_rails_that_have_volts_and_amperes():
