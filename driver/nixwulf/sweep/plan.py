@@ -494,9 +494,7 @@ def _excluded(point: dict[str, Any], excluded: Iterable[dict[str, Any]]) -> str 
 def impossible(
     point: Mapping[str, Any], placement: Placement, cluster: Cluster, model: Model | None
 ) -> str | None:
-    """Why a cluster cannot run a point of a sweep, or None; a model of None: machines are
-    measured.
-    """
+    """Why a cluster cannot run a point of a sweep, or None; model None: machines are measured."""
     benchmark = benchmarks.find(point["benchmark"])
     if problem := placement.problem(cluster):
         return problem

@@ -41,7 +41,7 @@ OURS = {
 DIVISIONS = {
     ("outputs/described.py", "numbers[0] / (over or 1.0)"),
     ("outputs/vllm.py", "_MS_A_SECOND / one.times_ms['tpot']['mean']"),
-    ("plugins/runtime/openai_stream.py", "figures.get('predicted_n', 0) / speed"),
+    ("plugins/runtime/openai_stream.py", "steps / speed"),
     ("plugins/runtime/openai_stream.py", "count / milliseconds"),
     ("plugins/runtime/openai_stream.py", "count / largest"),
     ("plugins/runtime/openai_stream.py", "one.tokens / whole"),

@@ -29,11 +29,14 @@ _OF_LAB = 2.0
 _LAB_US, _LAB_GBPS = 100.0, 8.0
 """What namespaces take and carry without any shape: 80 to 100 us, 8.5 to 16 Gbit/s were measured on
 two CPUs."""
-_BUSY, _BUSY_SHARE = 0.5, 0.05
-"""CPUs of a node, and share of them: less is the noise of ticks, of the login and of timers."""
 _FEW_THREADS = 0.5  # of the CPUs: as many threads as cores are half where each core has two
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) Gb/s")
 _GPU_BACKENDS = ("CUDA", "ROCm", "HIP", "Vulkan", "Metal", "MTL", "SYCL", "RPC")
+
+
+def is_busy(busy: float, cpus: float) -> bool:
+    """Whether so many busy CPUs of a node are more than the noise of ticks, logins and timers."""
+    return busy >= max(0.5, 0.05 * cpus)
 
 
 @dataclass(frozen=True)
@@ -174,17 +177,14 @@ def _limits(record: Record) -> Iterator[Diagnostic]:
 
 def _load(record: Record) -> Iterator[Diagnostic]:
     """CPUs that others used; all nodes of a lab see those of one machine, so the least counts."""
-    loads = _counts(record, "busy_cpus")
-    if not loads:
-        return
-    lab = record["cluster"].get("lab", False)
-    busy, cpus, name = loads[0] if lab else loads[-1]
-    if busy < max(_BUSY, _BUSY_SHARE * cpus):
-        return
-    threads = threads_of(record) or cpus
-    # A fair scheduler gives each of them the same share of the CPUs.
-    text = f"Other load: {busy:g} of {cpus} CPUs of node {name!r} were busy before the run."
-    yield Diagnostic("load", text, "processors", max(1.0, (threads + busy) / cpus), most=True)
+    lab, loads = record["cluster"].get("lab", False), _counts(record, "busy_cpus")
+    for busy, cpus, name in loads[:1] if lab else loads[-1:]:
+        if is_busy(busy, cpus):
+            threads = threads_of(record) or cpus
+            # A fair scheduler gives each of them the same share of the CPUs.
+            text = f"Other load: {busy:g} of {cpus} CPUs of node {name!r} were busy before the run."
+            slower = max(1.0, (threads + busy) / cpus)
+            yield Diagnostic("load", text, "processors", slower, most=True)
 
 
 def _threads(record: Record) -> Iterator[Diagnostic]:

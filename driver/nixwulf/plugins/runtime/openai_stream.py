@@ -278,8 +278,7 @@ def _require_times(
         if milliseconds > 0 and count / milliseconds > largest:
             raise _not_counted(f"{kind}_ms", milliseconds, f"at least {count / largest:g}")
     if speed := figures.get("predicted_per_second"):
-        # llama.cpp's speed is of the steps after the first token (n_gen_tps,
-        # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/server-common.h).
+        # llama.cpp's is of the steps after the first token (n_gen_tps of server-common.h).
         steps = max(0, figures.get("predicted_n", 0) - 1)
         spent["(predicted_n - 1) / predicted_per_second"] = steps / speed * 1e3
     for key, milliseconds in spent.items():

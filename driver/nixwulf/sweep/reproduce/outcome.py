@@ -19,7 +19,7 @@ from nixwulf.core.document import Cell, Column, Table, output, rich_table, say
 from nixwulf.core.metric import better
 from nixwulf.core.text import GIB, as_typed, format_significant, link_name, plural
 from nixwulf.llm import Model
-from nixwulf.perf.explain.diagnostics import LINK_KEYS, diagnostics
+from nixwulf.perf.explain.diagnostics import LINK_KEYS, diagnostics, is_busy
 from nixwulf.perf.explain.explanation import Explained, explain_records
 from nixwulf.perf.predict import Prediction
 from nixwulf.plugins.runtime.case import Case
@@ -153,8 +153,6 @@ def _left_out(expected: Expectation, plan: Plan) -> str:
     return max(likeness, default=(0, "the sweep has no such case"), key=lambda one: one[0])[1]
 
 
-_BUSY, _BUSY_SHARE = 0.5, 0.05
-"""CPUs of a node, and share of them: less is the noise of ticks, of the login and of timers."""
 _RATE = 0.5
 _TRIPS, _TRIP_US = 1.5, 100.0
 _SIZE = 0.02
@@ -238,7 +236,7 @@ def _load(record: Record) -> Iterator[Cause]:
     loads = ((facts.get("busy_cpus", 0), name) for name, facts in _facts(record).items())
     busy, name = max(loads, default=(0, ""))
     count = _facts(record).get(name, {}).get("cpus", 0)
-    if busy >= max(_BUSY, _BUSY_SHARE * count):
+    if is_busy(busy, count):
         text = f"other load: {busy:g} of {count} CPUs of node {name!r} were busy before the run"
         yield Cause(text, f"ssh {name} 'top -bn1 | head -15'", count / (count + busy))
 
