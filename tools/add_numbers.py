@@ -58,6 +58,8 @@ def table_row(row: Mapping[str, str], name: str) -> dict[str, str]:
             raise InputError(f"{label}: {column} is empty; give it as the source has it.")
     if not re.fullmatch(r"https://[^\s<>\"]+", row["source_url"]):
         raise InputError(f"{label}: source_url is {row['source_url']!r}, expected https://...")
+    if "/search?" in row["source_url"]:
+        raise InputError(f"{label}: a page of search results is no source; give what it found.")
     date = row.get("date") or told.get("date", "")
     if not _DATE.fullmatch(date):
         raise InputError(f"{label}: date is {date!r}, expected one such as 2026-09-13 or 2026-09.")

@@ -374,7 +374,7 @@ def test_terminal_and_markdown_say_the_same_sentences(tmp_path):
 # no output: what 'nixwulf explain' prints of them, read by nothing
 DELAYS = """\
 tiny by llama.cpp, 2 nodes, pipeline, gbe2g5, tcp
-  decode: measured 140, predicted ~170 (138 to 206) tok/s: as predicted
+  decode: measured 140, predicted ~170 (135 to 211) tok/s: as predicted
     WWWWWWWWWWWWHHHHHHHHHHHHHHLLLLLLLLLLLLLL 5.88 ms: latency 36 %, hops 33 %, weights 30 %
     Bottleneck: round trips of the link, 36 % of the predicted time.
     Would help: a tenth of the link's latency +47 %, half of the host's time +20 %, twice \
@@ -382,7 +382,7 @@ the bandwidth of memory +18 %.
     Would not: twice the link's bandwidth +0 %, twice the compute +0 %.
 
 tiny by llama.cpp, 2 nodes, tensor, gbe2g5, tcp
-  decode: measured 23.7, predicted ~20.9 (17.3 to 24.8) tok/s: as predicted
+  decode: measured 23.7, predicted ~20.9 (17.0 to 25.4) tok/s: as predicted
     WSSSSSSSSSLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL 47.9 ms: latency 74 %, sync 23 %, weights 2 %
     Bottleneck: round trips of the link, 74 % of the predicted time.
     Would help: a tenth of the link's latency +203 %, half of the host's time +13 %.

@@ -311,6 +311,7 @@ def test_a_row_becomes_one_of_the_table_with_its_day_and_what_its_note_has():
     [
         ({"source": ""}, "source is empty"),
         ({"source_url": "a video"}, "expected https://"),
+        ({"source_url": "https://github.com/search?q=spark"}, "search results"),
         ({"note": ""}, "date is ''"),
         ({"note": "date=2026-05-07; REVIEW: of an open pull request"}, "of an open pull request"),
         ({"metric": "ttft"}, "expected tg or pp"),
