@@ -152,10 +152,10 @@ def test_a_rank_killed_while_measuring_is_failed_with_its_signal(run, nodes, clu
 def test_a_rank_stopped_while_measuring_is_a_hang(run, nodes, cluster):
     moments = []
     stop = signal_in("measure", nodes, "-STOP", moments)
-    record = run(plan_for(cluster, LONG, progress_s=45, **TENSOR), stop)
+    record = run(plan_for(cluster, LONG, progress_s=75, **TENSOR), stop)
     assert (record["outcome"], record["failure"]["phase"]) == ("hang", "measure")
-    assert time.monotonic() - moments[0] < 45 + 30
-    assert "was silent for 45 s" in record["failure"]["reason"]
+    assert "was silent for 75 s" in record["failure"]["reason"]
+    assert time.monotonic() - moments[0] < 75 + 30  # it says each minute that it waits
 
 
 @pytest.mark.nightly

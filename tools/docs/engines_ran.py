@@ -19,6 +19,7 @@ others [published](../../results/published/numbers.csv). `-`: no such run, not t
 * **its own outputs**: tests hold the driver against what that version itself printed.
 * **ran here**: on CPUs, in the lab; text and transport proved. exo's own Rust part, which carries
   messages between its nodes, was stood in for ([how](../../examples/exo/README.md)).
+* **on a GPU**: two nodes are namespaces that share one ([how](../../examples/cuda/lab/README.md)).
 
 """
 _FIXTURES = Path("tests/fixtures/provenance.toml")

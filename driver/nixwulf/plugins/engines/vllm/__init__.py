@@ -7,6 +7,7 @@ of the case cannot be served at once: a server is started when it is asked, and 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,6 +44,8 @@ print("{devices.MARK}", getattr(current_platform, "device_name", None) or "{devi
 """
 # vllm/v1/executor/ray_utils.py of 0.32, ray_executor_v2.py of 0.33: "does not support ray".
 _NO_RAY = "vLLM has no Ray on CPUs; take executor: [mp]."
+# What it says each minute, and every ten seconds, while it waits for a rank that has stopped.
+_NO_PROGRESS = re.compile(rb"shared memory broadcast block|throughput: 0\.0 .*throughput: 0\.0 ")
 _WANTED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
 _TYPES = ("auto", "bfloat16", "float16", "float32")
 
@@ -202,7 +205,9 @@ class Vllm(RankedServer):
             else:
                 argv += ["--distributed-executor-backend", "ray"]
                 variables |= ray.client_environment(run)
-        return run.start(run.head, name, argv, variables)
+        server = run.start(run.head, name, argv, variables)
+        server.no_progress = _NO_PROGRESS
+        return server
 
     def serve_commands(self, run: MeasuredRun) -> Serving:
         """Ray's daemons where there are some, ranks, and the server."""
@@ -212,9 +217,7 @@ class Vllm(RankedServer):
             else one
             for one in run.started
         ]
-        note = (
-            "SECRET is a long word of yours, the same in every line: who knows it runs code there."
-        )
+        note = "SECRET is a long word of yours, alike in every line: who knows it runs code there."
         hidden = any(ray.SECRET in one.environment for one in servers)
         model = run.of("vllm")[-1].argv[2]
         return serving(self, run, servers, model, notes=[note] if hidden else [])
@@ -235,10 +238,8 @@ def serve_arguments(run: Run, node: Connection) -> list[str]:
     arguments = [program, "serve", run.model, "--seed", str(case.seed)]
     if case.nodes > 1:
         arguments += [_SPLIT[case.parallelism or ""], str(case.nodes)]
-    arguments += [
-        "--gpu-memory-utilization",
-        f"{kept_servers.gpu_memory(run, node, _GPU_MEMORY):g}",
-    ]
+    share = f"{kept_servers.gpu_memory(run, node, _GPU_MEMORY):g}"
+    arguments += ["--gpu-memory-utilization", share]
     arguments += ["--dtype", values["dtype"]]
     arguments += ["--enforce-eager"] if values["eager"] else []
     for key in ("max_model_len", "max_num_seqs"):
