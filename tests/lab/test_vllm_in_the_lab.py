@@ -20,7 +20,13 @@ pytestmark = pytest.mark.timeout(900)
 PROGRESS_S = 120
 LEFT = "ls /run/nixwulf/*.pid 2>/dev/null; grep -ls vllm /proc/[0-9]*/comm || true"
 # no output: parameters of a case, and of one that is measured for long
-SMALL = {"executor": ["mp"], "gpu_memory_percent": [6], "max_model_len": [512]}
+UNBOUND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+SMALL = {
+    "executor": ["mp"],
+    "gpu_memory_percent": [6],
+    "max_model_len": [512],
+    "environment": [UNBOUND],
+}
 TINY = {"layers": 2, "hidden": 128, "heads": 4, "kv_heads": 4, "feed_forward": 256}
 SERVE = {"requests": [2], "n_prompt": [32], "n_gen": [16]}
 LONG = {"requests": [200], "n_prompt": [32], "n_gen": [64]}
@@ -97,7 +103,6 @@ def test_two_nodes_by_tensors_give_the_text_of_one_and_prove_their_fabric(run, c
     assert {"decode", "ttft", "throughput"} <= set(names(record))
 
 
-@pytest.mark.nightly
 def test_drafts_by_n_grams_keep_the_text_and_are_counted(run, cluster):
     draft = {"method": "ngram", "tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
     record = run(plan_for(cluster, {**SERVE, "n_gen": [200], "draft": [draft]}))
