@@ -217,7 +217,7 @@ class Vllm(RankedServer):
             else one
             for one in run.started
         ]
-        note = "SECRET is a long word of yours, alike in every line: who knows it runs code there."
+        note = "SECRET is a long word of yours, the same in each line; who knows it can run code."
         hidden = any(ray.SECRET in one.environment for one in servers)
         model = run.of("vllm")[-1].argv[2]
         return serving(self, run, servers, model, notes=[note] if hidden else [])
