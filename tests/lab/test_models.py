@@ -237,10 +237,12 @@ def test_names_of_nobody_end_with_a_sentence(nixwulf):
 
 
 def test_two_nodes_with_different_models_of_a_name_are_not_chosen_between(nixwulf, nodes):
+    here = Path("/tmp/models")  # the nodes' folder, which is nothing of this machine's
+    before = sorted(here.rglob("*"))
     for node, seed in (("n1", 1), ("n2", 2)):
         path = make("a.gguf", MIB, seed)
         nixwulf("push", "a.gguf", "--node", node)
         path.unlink()
     done = nixwulf("push", "a.gguf", "--node", "n3", expect=2)
     assert "Nodes 'n1' and 'n2' have different models 'a.gguf'" in done.stderr
-    assert not Path("/tmp/models").exists()
+    assert sorted(here.rglob("*")) == before
