@@ -2,10 +2,13 @@
 
 `grep -sH ''` prints every line of many small files, each with its path, in one process: sixteen
 lab nodes on two cores have no time for a fork a file. macOS has no such files, but three programs.
+
+Addresses and ports that a node listens on, as its kernel lists them.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 import time
@@ -305,3 +308,29 @@ def _other(first: Mapping[str, str]) -> dict[str, str]:
         if match:
             other[f"{match[1]} {match[2]}"] = value
     return other
+
+
+# The fourth column (proc_net_tcp in the kernel's documentation), and its value for listeners.
+_STATE = 3
+_LISTEN = "0A"
+
+
+def listeners(text: str) -> set[tuple[str, int]]:
+    """Addresses and ports that are listened on, of /proc/net/tcp and tcp6; other lines are not."""
+    found = set()
+    for line in text.splitlines():
+        words = line.split()
+        if words[_STATE : _STATE + 1] == [_LISTEN]:
+            match = re.fullmatch(r"([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})", words[1])
+            if match:
+                found.add((_address(match[1]), int(match[2], 16)))
+    return found
+
+
+def _address(digits: str) -> str:
+    """The kernel prints each 32-bit word in the machine's order; nodes are little-endian."""
+    words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
+    if len(words) == 1:
+        return str(ipaddress.IPv4Address(words[0]))
+    address = ipaddress.IPv6Address(b"".join(words))
+    return str(address.ipv4_mapped or address)

@@ -26,8 +26,7 @@ from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine, splitting
 from nixwulf.plugins.gates import context_of_run, examine
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.replicas import of_one_server, replicas
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, of_one_server, replicas
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
 from nixwulf.sweep import consent, transport

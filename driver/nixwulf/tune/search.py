@@ -36,7 +36,7 @@ from nixwulf.perf.scenarios.forecast import forecast
 from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case, Limits
-from nixwulf.plugins.runtime.replicas import slots_of
+from nixwulf.plugins.runtime.run import slots_of
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record, save

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nixwulf.perf.explain.diagnostics import Diagnostic, Slows
-from nixwulf.perf.explain.sensitivity import (
+from nixwulf.perf.explain.remedies import (
     Change,
     PredictionInputs,
     faster_memory,

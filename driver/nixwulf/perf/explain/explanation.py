@@ -24,8 +24,14 @@ from nixwulf.perf.explain.measured import (
     measured_in,
     out_of_cache,
 )
-from nixwulf.perf.explain.remedies import Remedy, remedies
-from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, roofline, sensitivities
+from nixwulf.perf.explain.remedies import (
+    PredictionInputs,
+    Remedy,
+    Sensitivity,
+    remedies,
+    roofline,
+    sensitivities,
+)
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.predict import Configuration, Prediction, predict, total

@@ -21,7 +21,7 @@ from nixwulf.perf.scenarios.candidates import (
 from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.perf.scenarios.what_if import WhatIf
 from nixwulf.plugins.runtime.memory import Need, TokenDemand, layers, needs
-from nixwulf.plugins.runtime.replicas import slots_of
+from nixwulf.plugins.runtime.run import slots_of
 from nixwulf.results.identity import REPLICAS
 
 _WHOLE = 2**20  # of shares: any large number, which memory in bytes is too

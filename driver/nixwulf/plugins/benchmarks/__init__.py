@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter, choose, discover
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.cables import OverCables, cables_problem
+from nixwulf.plugins.runtime.case import OverCables, cables_problem
 from nixwulf.plugins.runtime.openai import longest_request
 from nixwulf.results.identity import REPLICAS
 

@@ -14,7 +14,7 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import iperf3
 from nixwulf.outputs.iperf3 import Flow, IntervalRow, whole
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _INTERVALS = 10

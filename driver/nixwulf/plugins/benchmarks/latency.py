@@ -15,7 +15,7 @@ from nixwulf.nodes import link
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ping, sockperf
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # A token's hidden state is some KiB; the smallest is what is left of a collective.

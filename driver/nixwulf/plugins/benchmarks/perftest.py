@@ -13,7 +13,7 @@ from nixwulf.outputs import ParseError
 from nixwulf.outputs import perftest as parser
 from nixwulf.outputs.perftest import BandwidthRow, LatencyRow
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _OPERATIONS = ("write", "read", "send")

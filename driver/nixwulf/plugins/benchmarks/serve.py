@@ -18,9 +18,8 @@ from nixwulf.plugins.benchmarks import MOST_REQUESTS, MOST_SLOTS, Benchmark
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, require_speeds
-from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass, watched
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, replicas
 from nixwulf.plugins.runtime.texts import KINDS, NUMBER_WORDS, ROWS, Counting
 from nixwulf.results.identity import REPLICAS
 

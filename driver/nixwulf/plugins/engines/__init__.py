@@ -32,7 +32,7 @@ from nixwulf.plugins.engines.local import (
 )
 from nixwulf.plugins.engines.splitting import Splits
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.plugins.runtime.cables import OverCables, cables_problem
+from nixwulf.plugins.runtime.case import OverCables, cables_problem
 
 if TYPE_CHECKING:
     from nixwulf.core.registry import Parameter

@@ -22,7 +22,7 @@ from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 

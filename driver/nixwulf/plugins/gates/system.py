@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from nixwulf.core.text import as_typed
 from nixwulf.inventory.cluster import Node
-from nixwulf.nodes.facts import Clock
+from nixwulf.nodes.facts import Clock, listeners
 from nixwulf.nodes.link import PORT as LINK_PORT
 from nixwulf.nodes.link import PROGRAMS
-from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine

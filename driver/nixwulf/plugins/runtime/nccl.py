@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.inventory.cluster import joins_all
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.run import Run
 
 OVER_CABLES = {"rdma": OverCables(pairs=False, control=True)}

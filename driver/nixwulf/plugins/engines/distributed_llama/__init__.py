@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from nixwulf.core.registry import Parameter
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.llm import dllama as dllama_files
-from nixwulf.nodes.listeners import listeners
+from nixwulf.nodes.facts import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import dllama

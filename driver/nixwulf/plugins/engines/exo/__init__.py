@@ -19,7 +19,7 @@ from nixwulf.plugins.engines.exo.api import ExoRequest, Instance, Network
 from nixwulf.plugins.engines.mlx import Mlx, ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, post, serving
 from nixwulf.plugins.runtime import passthrough
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure
 

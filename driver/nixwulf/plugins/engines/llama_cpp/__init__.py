@@ -19,7 +19,7 @@ from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.memory import BY_MEMORY
 from nixwulf.plugins.runtime.openai import Completions, Endpoint, context, demand
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of

@@ -16,7 +16,7 @@ from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
 from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.openai import Completions, Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
