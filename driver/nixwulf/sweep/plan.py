@@ -16,7 +16,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_yaml, require_no_links, write_json
 from nixwulf.core.query import matches, parse_query
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import Parameter, parameters_of
 from nixwulf.core.schema import check
 from nixwulf.core.secrets import HIDDEN
 from nixwulf.core.text import as_typed, did_you_mean
@@ -139,11 +139,7 @@ def _check_drafts(given: dict[str, Any], models: dict[str, Model], source: str) 
 SCHEMA_VERSION = "1.1"
 COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 """Of a point of a sweep, beside its parameters."""
-OF_EVERY_ENGINE = {
-    container.NAME: container.PARAMETER,
-    **passthrough.PARAMETERS,
-    **speculation.PARAMETERS,
-}
+OF_EVERY_ENGINE = parameters_of("every engine")
 """Parameters that each engine has beside its own."""
 _MOST_POINTS = 10_000
 _MOST_REASONS = 10

@@ -22,8 +22,6 @@ from nixwulf.results.identity import REPLICAS
 if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run
 
-MOST_SLOTS, MOST_REQUESTS = 1024, 100_000
-"""Requests at once and in a pass: clusters serve some hundreds, and in hours some thousands."""
 # 130 MB of text, and hours of any cluster.
 _MOST_TOKENS = 1 << 25
 

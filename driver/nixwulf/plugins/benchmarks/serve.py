@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.nodes.ssh import each
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import MOST_REQUESTS, MOST_SLOTS, Benchmark
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, require_speeds
@@ -74,42 +74,7 @@ class Serve(Benchmark):
     """
 
     name = "serve"
-    parameters: ClassVar = {
-        "concurrency": Parameter(
-            default=1,
-            minimum=1,
-            maximum=MOST_SLOTS,
-            help="requests in flight; llama-server gets as many slots",
-        ),
-        "requests": Parameter(
-            default=8,
-            minimum=1,
-            maximum=MOST_REQUESTS,
-            help="requests of one pass, at least concurrency",
-        ),
-        "servers": Parameter(
-            default=1,
-            minimum=1,
-            help="servers that share the nodes: each has as many, split by the parallelism",
-            omitted=True,
-        ),
-        "n_prompt": Parameter(default=128, minimum=1, help="tokens of each prompt"),
-        "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
-        "text": Parameter(
-            default=ROWS,
-            choices=(ROWS, *KINDS),
-            help="of what prompts are made; extraction: prose that is to be repeated",
-            omitted=True,
-        ),
-        "depth": Parameter(
-            default=0, help="tokens before each prompt, in the server's cache", omitted=True
-        ),
-        "api": Parameter(
-            default="completions",
-            choices=tuple(PATHS),
-            help="/v1/completions or /v1/chat/completions",
-        ),
-    }
+    parameters: ClassVar = parameters_of("serve", text=(ROWS, *KINDS), api=PATHS)
     engines = None
     measures_replicas = True
     shows_acceptance = True

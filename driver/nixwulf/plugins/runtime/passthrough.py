@@ -18,27 +18,12 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.core.registry import Parameter
 from nixwulf.core.secrets import is_secret, use
 
 ARGUMENTS = "arguments"
 ENVIRONMENT = "environment"
 _BY_VARIABLE = "write environment: {NAME: null} and export NAME where you run nixwulf"
-PARAMETERS = {
-    ARGUMENTS: Parameter(
-        default="",
-        help="more arguments of the programs that read the model, as in a shell",
-        omitted=True,
-    ),
-    ENVIRONMENT: Parameter(
-        default="",
-        help=(
-            "more variables of all its programs, {NAME: VALUE}; of a secret {NAME: null}, which "
-            "takes the driver's own and is in no record"
-        ),
-        omitted=True,
-    ),
-}
+PARAMETERS = (ARGUMENTS, ENVIRONMENT)
 # As the driver sets them for any engine: what decides which programs and libraries run.
 _OF_EVERY_ENGINE = {
     "PATH": "the engine on PATH of the node",

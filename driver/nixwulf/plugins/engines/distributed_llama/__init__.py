@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.llm import dllama as dllama_files
 from nixwulf.nodes.facts import listeners
@@ -39,7 +39,6 @@ _UNSUPPORTED = re.compile(
     "|Unsupported shader: |Device extension .* is not supported"
 )
 # Its own words for the pair of weights and exchanged values; it stores others, and computes wrong.
-_BUFFERS = ("q80", "f32")
 
 
 class DistributedLlama(Engine):
@@ -57,18 +56,7 @@ class DistributedLlama(Engine):
     """
 
     name = "distributed-llama"
-    parameters: ClassVar = {
-        "threads": Parameter(default=0, help="0: all processors; a GPU takes one"),
-        "buffer_float_type": Parameter(
-            default="q80",
-            choices=_BUFFERS,
-            help="type of the exchanged values: q80 goes with q40 weights, f32 with f32",
-        ),
-        "max_seq_len": Parameter(
-            default=0, help="longest context, tokens, all of which is allocated; 0: the model's"
-        ),
-        **devices.PARAMETERS,
-    }
+    parameters: ClassVar = parameters_of("distributed-llama")
     text_parameters = ("backend", "buffer_float_type")
     random_model = staticmethod(dllama_files.ensure)
     programs = ("dllama", "dllama-api")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
@@ -43,7 +43,6 @@ try:
 except Exception:
     print("{devices.MARK} {devices.NONE}")
 """
-_TYPES = ("auto", "bfloat16", "float16", "float32")
 _ALGORITHMS = {
     speculation.NGRAM: "NGRAM",
     speculation.MTP: "NEXTN",
@@ -68,22 +67,7 @@ class SGLang(RankedServer):
     """
 
     name = "sglang"
-    parameters: ClassVar = {
-        "gpu_memory_percent": Parameter(
-            default=0,
-            help=(
-                "share of the GPU's memory (--mem-fraction-static); 0: what the platform can spare "
-                "(gpu_memory_fraction, else 85), and more is never taken"
-            ),
-        ),
-        "dtype": Parameter(default="auto", choices=_TYPES, help="type of the weights"),
-        "max_model_len": Parameter(
-            default=0, help="longest context (--context-length), tokens; 0: SGLang's own"
-        ),
-        "max_num_seqs": Parameter(
-            default=0, help="sequences at once (--max-running-requests); 0: SGLang's own"
-        ),
-    }
+    parameters: ClassVar = parameters_of("sglang")
     reserved_variables: ClassVar = {
         **nccl.RESERVED,
         "SGLANG_HOST_IP": "the axis fabric",
