@@ -24,11 +24,10 @@ from nixwulf.llm import Model, gguf, parse_model
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
-from nixwulf.perf.scenarios.facts import kind_of, lacks, stated_links
+from nixwulf.perf.scenarios.facts import BANDWIDTH, WhatIf, kind_of, lacks, stated_links
 from nixwulf.perf.scenarios.forecast import Forecast, answer
 from nixwulf.perf.scenarios.render import how
 from nixwulf.perf.scenarios.source import ModelDescription, read_model
-from nixwulf.perf.scenarios.what_if import BANDWIDTH, WhatIf
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.case import Case

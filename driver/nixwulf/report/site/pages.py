@@ -17,8 +17,7 @@ from nixwulf.core.text import clean, plural, unbroken, unit_name
 from nixwulf.report.html import environment
 from nixwulf.report.markup import html_head, html_rows, html_table
 from nixwulf.report.site.figures import figures, overview
-from nixwulf.report.site.look import Figure, within
-from nixwulf.report.site.paging import page_names, paged
+from nixwulf.report.site.look import Figure, page_names, paged, within
 from nixwulf.report.site.predicted import explained, why_not, with_words, words
 from nixwulf.report.site.rows import (
     Group,

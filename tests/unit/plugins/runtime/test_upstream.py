@@ -18,7 +18,7 @@ from nixwulf.plugins.engines import find
 from nixwulf.plugins.engines import mesh_llm as mesh
 from nixwulf.plugins.engines.distributed_llama import infer_argv, worker_argv
 from nixwulf.plugins.engines.exo import argv as exo_argv
-from nixwulf.plugins.engines.exo.api import network
+from nixwulf.plugins.engines.exo import network
 from nixwulf.plugins.runtime import mpi, upstream
 from nixwulf.plugins.runtime.upstream import Family, VersionRow
 
@@ -106,7 +106,6 @@ COMMON = {
     "plugins/engines/kept_servers.py",
     "plugins/engines/local.py",
     "plugins/engines/serving.py",
-    "plugins/engines/splitting.py",
 }
 COMMON |= {"plugins/benchmarks/__init__.py", "plugins/benchmarks/quality.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()

@@ -17,10 +17,9 @@ from nixwulf.nodes.facts import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import dllama
-from nixwulf.plugins.engines import Engine, Performance
+from nixwulf.plugins.engines import Engine, Performance, Splits, equal_kv_heads
 from nixwulf.plugins.engines.distributed_llama import devices
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.engines.splitting import Splits, equal_kv_heads
 from nixwulf.plugins.runtime import openai, passthrough
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure

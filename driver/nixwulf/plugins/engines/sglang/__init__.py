@@ -11,10 +11,15 @@ from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Performance, devices, kept_servers
+from nixwulf.plugins.engines import (
+    Performance,
+    Splits,
+    devices,
+    equal_or_repeated_kv_heads,
+    kept_servers,
+)
 from nixwulf.plugins.engines.kept_servers import RankedServer
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.openai import (
     GREEDY,
