@@ -98,7 +98,15 @@ class Facts:
             **({} if self.cpu_quota is None else {"cpu_quota": round(self.cpu_quota, 3)}),
             **({} if self.busy_cpus is None else {"busy_cpus": round(self.busy_cpus, 2)}),
             "os": self.os,
-            **({} if self.memlock is None else {"memlock": _words_of(self.memlock)}),
+            **(
+                {}
+                if self.memlock is None
+                else {
+                    "memlock": "unlimited"
+                    if math.isinf(self.memlock)
+                    else f"{self.memlock / 1024:.0f} KiB"
+                }
+            ),
             **self.hardware.document(),
             **self.other,
         }
@@ -177,7 +185,11 @@ def parse_facts(text: str) -> Facts:
         time_of_day=_seconds(first.get("clock", "")),
         system="Linux" if kernel else "",
         cpus_allowed=_count(dict(_pairs(files.get("/proc/self/status", []))).get(_ALLOWED, "")),
-        cpu_quota=min(map(_quota, files.get("quota", [])), default=None, key=_or_infinite),
+        cpu_quota=min(
+            map(_quota, files.get("quota", [])),
+            default=None,
+            key=lambda quota: math.inf if quota is None else quota,
+        ),
     )
 
 
@@ -217,18 +229,10 @@ def _seconds(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,9}", text) else None
 
 
-def _words_of(memlock: float) -> str:
-    return "unlimited" if math.isinf(memlock) else f"{memlock / 1024:.0f} KiB"
-
-
 def _quota(text: str) -> float | None:
     """CPUs of 'QUOTA PERIOD' in microseconds; None for 'max' and -1, which are no limit."""
     match = re.fullmatch(r"([0-9]{1,15}) ([1-9][0-9]{0,14})", text)
     return int(match[1]) / int(match[2]) if match else None
-
-
-def _or_infinite(quota: float | None) -> float:
-    return math.inf if quota is None else quota
 
 
 def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:

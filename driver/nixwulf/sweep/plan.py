@@ -417,19 +417,15 @@ def _counts(block: Mapping[str, Any], cluster: Cluster) -> Iterator[tuple[int, S
     """The numbers of nodes of a block, each with the fabrics between them."""
     fabrics = block.get("fabric")
     for count in block.get("nodes", ()):
-        yield count, fabrics or _shared_fabrics(cluster, count)
+        shared = [name for name in cluster.fabrics if cluster.joined(name, count)]
+        # Where none joins so many, all are left out with the reason.
+        yield count, fabrics or shared or [*cluster.fabrics]
     if "nodes" not in block:
         for fabric in fabrics or cluster.fabrics:
             on_it = range(len(cluster.nodes_on(fabric)), 0, -1)
             yield next((n for n in on_it if cluster.joined(fabric, n)), 1), [fabric]
         if not cluster.fabrics:
             yield 1, []
-
-
-def _shared_fabrics(cluster: Cluster, nodes: int) -> list[str]:
-    """The fabrics that join so many nodes; all where none does, to be left out with the reason."""
-    shared = [name for name in cluster.fabrics if cluster.joined(name, nodes)]
-    return shared or list(cluster.fabrics)
 
 
 def _of_machines(benchmark: str, block: dict[str, Any], source: str) -> bool:

@@ -442,13 +442,10 @@ class SearchState:
             known = self.links.setdefault(fabric.name, {})
             known |= {"rtt_us": trip} if trip else {}
             known |= {"bandwidth_gbps": rate} if rate else {}
-            self._look()
-
-    def _look(self) -> None:
-        for n, option in enumerate(self.options):
-            found = prior_of(self.request, option, self.links)
-            if found is not None:
-                self.priors[n] = found
+            for other, option in enumerate(self.options):
+                prior = prior_of(self.request, option, self.links)
+                if prior is not None:
+                    self.priors[other] = prior
 
 
 def begin(request: Request) -> SearchState:

@@ -112,24 +112,10 @@ def without(one: Diagnostic, inputs: PredictionInputs) -> PredictionInputs:
     """The case as it would be without a fact."""
     if one.mended is not None:
         return replace(inputs, fabric=one.mended)
-    return improved(inputs, one.slows, one.times or _TWICE)
-
-
-def improved(inputs: PredictionInputs, slows: Slows, times: float) -> PredictionInputs:
-    """The case with a quantity so many times better.
-
-    slows: the quantity; one that no speed depends on changes nothing.
-    """
-    for change in _changes(slows, inputs.platforms[0].kind):
-        inputs = change(inputs, times)
+    host = one.slows == "processors" and inputs.platforms[0].kind != "cpu"
+    for change in (quicker_host,) if host else _QUANTITIES.get(one.slows, ()):
+        inputs = change(inputs, one.times or _TWICE)
     return inputs
-
-
-def _changes(slows: Slows, kind: str) -> Sequence[Change]:
-    """What a quantity is made of, on a kind of device."""
-    if slows == "processors" and kind != "cpu":
-        return (quicker_host,)
-    return _QUANTITIES.get(slows, ())
 
 
 _KIND = "cpu"

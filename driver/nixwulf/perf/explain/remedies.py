@@ -227,7 +227,11 @@ def remedies(
     beside: cases of the same work that differ in where, or in one parameter. inputs: what its
     prediction is made of; None without one. plan: of its run, for its cluster's other fabrics.
     """
-    alternatives = _alternatives(one, beside)
+    alternatives: list[Alternative] = [
+        (*difference, other)
+        for other in beside
+        if (difference := _difference(one.record, other.record))
+    ]
     tried = {kind for kind, _, _ in alternatives}
     ways: list[Way] = list(_measured(one, alternatives, inputs))
     if inputs is not None:
@@ -279,11 +283,6 @@ def _costs(before: PredictionInputs, after: PredictionInputs) -> float | None:
     except (InputError, ZeroDivisionError):
         return None  # the model has no sums for it
     return factor if factor <= 1 - ENOUGH / 100 else None
-
-
-def _alternatives(one: MeasuredCase, beside: Sequence[MeasuredCase]) -> list[Alternative]:
-    pairs = ((_difference(one.record, other.record), other) for other in beside)
-    return [(*difference, other) for difference, other in pairs if difference]
 
 
 def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:

@@ -46,11 +46,6 @@ if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run
 
 
-def any_kv_heads(kv_heads: int, nodes: int) -> bool:
-    """No rule about key-value heads."""
-    return True
-
-
 def equal_kv_heads(kv_heads: int, nodes: int) -> bool:
     """As many on each node."""
     return kv_heads % nodes == 0
@@ -76,7 +71,7 @@ class Splits:
     """
 
     even_heads: bool = False
-    kv_heads: Callable[[int, int], bool] = any_kv_heads
+    kv_heads: Callable[[int, int], bool] = lambda kv_heads, nodes: True
     powers_of_two: bool = False
     most: Mapping[str, int] = field(default_factory=dict)
 

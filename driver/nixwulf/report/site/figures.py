@@ -82,7 +82,12 @@ def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
         if kind.wanted(row):
             panels[row.panel].append(row)
     found = [(own, _lines(kind, own)) for own in panels.values()]
-    found = [(own, lines) for own, lines in found if _worth(kind, own, lines)]
+    found = [
+        (own, lines)
+        for own, lines in found
+        # Over nodes marks that nothing joins would compare what cannot be; else two places do.
+        if (lines if kind.by_nodes else apart([kind.at(row) for row in own]))
+    ]
     found.sort(key=lambda panel: (-len(panel[1]), -len(panel[0]), title_of(panel[0][0], "")))
     drawn = [(some(own, _value), lines) for own, lines in found[:MOST_CHARTS]]
     if not drawn:
@@ -133,11 +138,6 @@ def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
     if kind.joined == "nothing" or (repeated and any(row.kind != "run" for row in rows)):
         return False
     return len(places) > 1 and apart([x for x, _ in _means(kind, rows)])
-
-
-def _worth(kind: _Kind, rows: Sequence[SiteRow], lines: Sequence[Sequence[SiteRow]]) -> bool:
-    """Over nodes marks that nothing joins would compare what cannot be; else two places do."""
-    return bool(lines) if kind.by_nodes else apart([kind.at(row) for row in rows])
 
 
 def _chart(

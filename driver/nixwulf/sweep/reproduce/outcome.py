@@ -129,17 +129,16 @@ def _verdict(
         sides, values = (sides[1], sides[0]), (values[1], values[0])
     ratio = values[1] / values[0]
     # The tolerance is for what differs between the two days.
-    before, now = ({"": _pooled(side)} for side in sides)
+    before, now = (
+        # Two runs tell nothing of how runs differ: their samples are then taken as of one.
+        {"": list(runs) if len(runs) >= _RUNS else [[one for run in runs for one in run]]}
+        for runs in sides
+    )
     interval = ratio_interval(before, now, distribution=False)
     shown = interval is None or interval.shows_difference
     if not shown or abs(ratio - 1) <= expected.tolerance:
         return INSIDE, ratio, interval
     return FASTER if ratio > 1 else SLOWER, ratio, interval
-
-
-def _pooled(runs: Sequence[Sequence[float]]) -> list[Sequence[float]]:
-    """Two runs tell nothing of how runs differ: their samples are then taken as of one."""
-    return list(runs) if len(runs) >= _RUNS else [[sample for run in runs for sample in run]]
 
 
 def _left_out(expected: Expectation, plan: Plan) -> str:

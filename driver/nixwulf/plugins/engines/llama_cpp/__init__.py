@@ -275,7 +275,8 @@ class LlamaCpp(Engine):
         argv += [*devices.arguments(run, ","), *more, "--no-webui", "--no-warmup"]
         flags = devices.flags(run, "llama-server")
         argv += options.of_server(run.case.parameters, flags)
-        argv += devices.draft_arguments(run)
+        own = devices.gpus(run, run.head)
+        argv += options.of_draft(run.case.parameters, run.draft, own, flags)
         environment = {**self.environment(run, run.head), **cache}
         server = run.start(run.head, label, argv, environment)
         try:

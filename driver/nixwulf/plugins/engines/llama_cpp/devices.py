@@ -170,12 +170,6 @@ def arguments(run: Run, separator: str) -> list[str]:
     ]
 
 
-def draft_arguments(run: Run) -> list[str]:
-    """How a server is given the case's draft; none without one."""
-    own = gpus(run, run.head)
-    return options.of_draft(run.case.parameters, run.draft, own, flags(run, "llama-server"))
-
-
 def draft_problem(run: Run, log: str) -> str:
     """Why a server does not draft as the case asks, in its own words; empty where it has none."""
     match = _NO_DRAFT.search(log)
