@@ -291,12 +291,7 @@ def install(nodes: Sequence[Connection], engine: Engine, observer: Observer) -> 
     recipe = engine.node_build()
     if recipe is None:
         raise InputError(f"{engine.name} is built on no node. {engine.lacking}".rstrip())
-
-    def look(node: Connection) -> BuildState:
-        text = _run(node, "state", engine.name, *engine.programs)
-        return parse(text + node.script(recipe.script, "probe"))
-
-    found = each(look, nodes)
+    found = each(lambda node: _look(node, engine, recipe), nodes)
     states = {node.node.name: state for node, state in zip(nodes, found, strict=True)}
     if own := _own(nodes, states, engine):
         return own
@@ -344,6 +339,11 @@ def remove(node: Connection, engine: Engine) -> bool:
 
 def _run(node: Connection, *arguments: str) -> str:
     return node.script(_SCRIPT, *arguments, timeout_s=_COPY_S)
+
+
+def _look(node: Connection, engine: Engine, recipe: NodeBuild) -> BuildState:
+    text = _run(node, "state", engine.name, *engine.programs)
+    return parse(text + node.script(recipe.script, "probe"))
 
 
 def _own(
