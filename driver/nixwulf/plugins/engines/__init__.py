@@ -144,8 +144,6 @@ class Engine(ABC):
     """Programs that are this engine inside, as records of others name them."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
     """Options of its own that a sweep can vary, beside those of the benchmark."""
-    reserved_variables: ClassVar[Mapping[str, str]] = {}
-    """Variables that the driver sets, with what a sweep uses instead; of a family with '*'."""
     text_parameters: tuple[str, ...] = ()
     """Those of its options of which another value is another text, or another back end's."""
     programs: tuple[str, ...]
@@ -204,6 +202,11 @@ class Engine(ABC):
     def reserved_arguments(self) -> Mapping[str, str]:
         """So its flags, in words apart: data/reserved_arguments.toml."""
         return dict(_data("reserved_arguments.toml").get(self.name, {}))
+
+    @property
+    def reserved_variables(self) -> Mapping[str, str]:
+        """Variables that the driver sets, with what a sweep uses instead; of a family with '*'."""
+        return passthrough.reserved_variables(self.name)
 
     def recipe(self) -> Recipe | None:
         """How its programs are made on this machine; None: they are only looked for on PATH."""

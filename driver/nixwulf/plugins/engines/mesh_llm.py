@@ -58,7 +58,6 @@ class MeshLlm(Engine):
 
     name = "mesh-llm"
     parameters: ClassVar = parameters_of("mesh-llm")
-    reserved_variables: ClassVar = {"LLAMA_ARG_*": "its parameters"}
     text_parameters = ("llama_flavor",)
     random_model = staticmethod(gguf.ensure)
     programs = ("mesh-llm",)

@@ -63,10 +63,6 @@ def _parts() -> dict[str, dict[str, str]]:
     return read_toml(DATA / "nccl.toml")
 
 
-RESERVED = {name: "the axes fabric and transport" for part in _parts().values() for name in part}
-"""Variables that a sweep does not give."""
-
-
 def log_environment(run: Run) -> dict[str, str]:
     """What makes NCCL log to a file of each process on its node, to be collected.
 

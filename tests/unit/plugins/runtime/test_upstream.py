@@ -91,9 +91,6 @@ OTHERS = {
     "plugins/engines/devices.py": {"-c"},
     "plugins/engines/mesh_llm.py": {"/v1/models", "--join-file"},
     "plugins/engines/vllm/ray.py": {"-s"},
-    "plugins/engines/vllm/__init__.py": {
-        *("VLLM_PORT", "VLLM_USE_MODELSCOPE", "VLLM_MODEL_REDIRECT_PATH")
-    },
     "plugins/engines/distributed_llama/__init__.py": {"--version"},
     "plugins/runtime/mpi.py": {"-c", "-daemon"},
     "plugins/runtime/nccl.py": {"-c"},

@@ -317,10 +317,6 @@ class Exo(Engine):
     """
 
     name = "exo"
-    reserved_variables: ClassVar = {
-        **Mlx.reserved_variables,
-        "EXO_LIBP2P_NAMESPACE": "the axis nodes",
-    }
     programs = ("exo",)
     packages = ("exo", "mlx", "mlx-lm")  # it has no option that prints its version
     lacking = (

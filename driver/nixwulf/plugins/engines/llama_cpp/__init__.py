@@ -63,12 +63,6 @@ class LlamaCpp(Engine):
     name = "llama.cpp"
     also = ("ollama",)
     parameters: ClassVar = options.PARAMETERS
-    reserved_variables: ClassVar = {
-        "GGML_RPC_*": "the axis transport",
-        "GGML_RDMA_*": "the axis transport",
-        "LLAMA_ARG_SPEC_*": "the parameters draft and draft_tokens",
-        "LLAMA_ARG_*": "arguments, by its flag",
-    }
     text_parameters = ("backend", "type_k", "type_v")
     random_model = staticmethod(gguf.ensure)
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)

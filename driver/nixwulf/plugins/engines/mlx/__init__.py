@@ -62,13 +62,6 @@ class Mlx(Engine):
     """
 
     name = "mlx"
-    reserved_variables: ClassVar = {
-        **nccl.RESERVED,
-        **dict.fromkeys(
-            ("MLX_RANK", "MLX_WORLD_SIZE", "MLX_HOSTFILE", "MLX_IBV_DEVICES", "MLX_JACCL_*"),
-            "the axes fabric and transport",
-        ),
-    }
     random_model = staticmethod(safetensors.ensure)
     programs = WHEELS.programs
     wheels = WHEELS

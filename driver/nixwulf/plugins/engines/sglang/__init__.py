@@ -73,11 +73,6 @@ class SGLang(RankedServer):
 
     name = "sglang"
     parameters: ClassVar = parameters_of("sglang")
-    reserved_variables: ClassVar = {
-        **nccl.RESERVED,
-        "SGLANG_HOST_IP": "the axis fabric",
-        "SGLANG_USE_MODELSCOPE": "models in the sweep",
-    }
     programs = ("sglang",)
     packages = (
         *("sglang", "sglang-kernel", "sgl-kernel", "torch"),

@@ -95,13 +95,6 @@ class Vllm(RankedServer):
 
     name = "vllm"
     parameters: ClassVar = parameters_of("vllm")
-    reserved_variables: ClassVar = {
-        **nccl.RESERVED,
-        "RAY_*": "the parameter executor",
-        **dict.fromkeys(("VLLM_*_IP", "VLLM_*_HOST"), "the axis fabric"),
-        **dict.fromkeys(("VLLM_PORT", "VLLM_*_PORT"), "nothing: the driver starts it and asks it"),
-        **dict.fromkeys(("VLLM_USE_MODELSCOPE", "VLLM_MODEL_REDIRECT_PATH"), "models in the sweep"),
-    }
     programs = ("vllm", "ray")
     local_programs = WHEELS.programs
     wheels = WHEELS
