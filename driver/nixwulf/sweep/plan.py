@@ -510,14 +510,9 @@ def impossible(
 
 def _case(point: dict[str, Any], sweep: Sweep, cluster: Cluster) -> Case:
     toolbox = point["parameters"].get(container.NAME)
+    axes: dict[str, Any] = {key: point.get(key) for key in COORDINATES}
     return Case(
-        engine=point.get("engine"),
-        benchmark=point["benchmark"],
-        model=point.get("model"),
-        nodes=point["nodes"],
-        fabric=point.get("fabric"),
-        transport=point.get("transport"),
-        parallelism=point.get("parallelism"),
+        **axes,
         parameters=point["parameters"],
         seed=sweep.seed,
         samples=sweep.samples,

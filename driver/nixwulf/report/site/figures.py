@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.core.metric import METRICS, adds_up
+from nixwulf.core.metric import METRICS, adds_up, speed_of
 from nixwulf.core.text import plural
 from nixwulf.report.charts import MOST_MARKS, Chart, Curve, apart, some
 from nixwulf.report.site.look import Figure, Look, note_of, title_of
@@ -180,7 +180,7 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
     return sorted(
         (
             statistics.fmean(kind.at(row) for row in own),
-            statistics.fmean(row.value or 0.0 for row in own),
+            speed_of(row.value or 0.0 for row in own),
         )
         for own in found.values()
     )

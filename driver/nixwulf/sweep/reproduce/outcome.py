@@ -12,11 +12,10 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from statistics import fmean
 from typing import Any
 
 from nixwulf.core.document import Cell, Column, Table, output, rich_table, say
-from nixwulf.core.metric import better
+from nixwulf.core.metric import better, speed_of
 from nixwulf.core.text import GIB, as_typed, format_significant, link_name, plural
 from nixwulf.llm import Model
 from nixwulf.perf.explain.diagnostics import LINK_KEYS, diagnostics, is_busy
@@ -106,7 +105,7 @@ def _repeat(
         expected,
         verdict,
         case,
-        fmean(metric["value"] for _, metric in found),
+        speed_of(metric["value"] for _, metric in found),
         ratio,
         interval,
         explained.prediction if explained else None,
@@ -124,7 +123,7 @@ def _verdict(
 ) -> tuple[str, float, Interval | None]:
     """Outside: beyond the tolerance, and shown to differ where there is an interval."""
     sides = (expected.samples, [one.get("samples") or [one["value"]] for one in metrics])
-    values = (expected.value, fmean(one["value"] for one in metrics))
+    values = (expected.value, speed_of(one["value"] for one in metrics))
     if better(expected.metric, expected.unit) == "less":
         sides, values = (sides[1], sides[0]), (values[1], values[0])
     ratio = values[1] / values[0]
