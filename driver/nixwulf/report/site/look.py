@@ -139,22 +139,18 @@ def mark_words(row: SiteRow) -> str:
     """Everything about a value in one line."""
     weights = f" {row.weights}" if row.weights else ""
     version = f" {row.engine_version}" if row.engine_version else ""
-    return ", ".join(
-        filter(
-            None,
-            (
-                f"{row.number} {unit_name(row.unit)} {row.key.words} ({row.kind})",
-                row.model + weights,
-                f"{plural(row.nodes, 'node')} of {'+'.join(row.platforms)}",
-                row.link,
-                row.parallelism if row.nodes > 1 else "",
-                row.program + version,
-                row.condition_words,
-                f"round trip {microseconds(row.rtt_us)} µs" if row.rtt_us else "",
-                row.source.name,
-            ),
-        )
+    parts = (
+        f"{row.number} {unit_name(row.unit)} {row.key.words} ({row.kind})",
+        row.model + weights,
+        f"{plural(row.nodes, 'node')} of {'+'.join(row.platforms)}",
+        row.link,
+        row.parallelism if row.nodes > 1 else "",
+        row.program + version,
+        row.condition_words,
+        f"round trip {microseconds(row.rtt_us)} µs" if row.rtt_us else "",
+        row.source.name,
     )
+    return ", ".join(filter(None, parts))
 
 
 def note_of(undrawn: int, counts: Iterable[int]) -> str:
