@@ -88,14 +88,8 @@ class WeighedDiagnostic:
         return self.factor if self.diagnostic.times or self.diagnostic.mended else None
 
 
-def weighed(found: Iterable[Diagnostic], inputs: PredictionInputs) -> list[WeighedDiagnostic]:
-    """Diagnostics of a case with their costs, the dearest first."""
-    causes = [WeighedDiagnostic(one, without(one, inputs).speed / inputs.speed) for one in found]
-    return _ordered(causes)
-
-
-def unpredicted(found: Iterable[Diagnostic], nodes: int) -> list[WeighedDiagnostic]:
-    """The same of a case without a prediction: on one node nothing but the nodes takes time."""
+def unpredicted(found: Iterable[Diagnostic], nodes: int) -> tuple[WeighedDiagnostic, ...]:
+    """Diagnostics of a case without a prediction: on one node only the nodes take time."""
     causes = []
     for one in found:
         times = (one.times or _TWICE) if one.slows in _OF_NODES else 1.0
@@ -104,8 +98,9 @@ def unpredicted(found: Iterable[Diagnostic], nodes: int) -> list[WeighedDiagnost
     return _ordered(causes)
 
 
-def _ordered(causes: Iterable[WeighedDiagnostic]) -> list[WeighedDiagnostic]:
-    return sorted(causes, key=lambda cause: -(cause.factor or 1.0))
+def _ordered(causes: Iterable[WeighedDiagnostic]) -> tuple[WeighedDiagnostic, ...]:
+    """The dearest first."""
+    return tuple(sorted(causes, key=lambda cause: -(cause.factor or 1.0)))
 
 
 def without(one: Diagnostic, inputs: PredictionInputs) -> PredictionInputs:
@@ -279,7 +274,7 @@ def _explained(
         return replace(
             bare,
             why_not=error.message,
-            causes=tuple(unpredicted(found, one.record["case"]["nodes"])),
+            causes=unpredicted(found, one.record["case"]["nodes"]),
             remedies=remedies(one, beside, None, plan),
         )
     return replace(
@@ -287,7 +282,9 @@ def _explained(
         prediction=setting.prediction(),
         sensitivities=sensitivities(setting),
         roofline=roofline(setting) if subject.platforms else None,
-        causes=tuple(weighed(found, setting)),
+        causes=_ordered(
+            WeighedDiagnostic(fact, without(fact, setting).speed / setting.speed) for fact in found
+        ),
         remedies=remedies(one, beside, setting, plan),
         calibrated=subject.platforms is None,
     )

@@ -75,7 +75,12 @@ def _of(
     for case in cases:
         own = [record for record in records if record["case"]["id"] == case.id]
         good = [record for record in own if record["outcome"] == "ok"]
-        found = [(r, m) for r in good for m in _metrics(r, expected)]
+        found = [
+            (record, metric)
+            for record in good
+            for metric in metrics_of(record, expected.metric, expected.conditions)
+            if metric["unit"] == expected.unit
+        ]
         if not found:
             reasons = [r["failure"]["reason"] for r in own if r["outcome"] != "ok"]
             why = reasons[0] if reasons else "it has not run yet" if not own else "no such metric"
@@ -111,11 +116,6 @@ def _repeat(
         explained.prediction if explained else None,
         tuple(slowed),
     )
-
-
-def _metrics(record: Record, expected: Expectation) -> list[dict[str, Any]]:
-    found = metrics_of(record, expected.metric, expected.conditions)
-    return [metric for metric in found if metric["unit"] == expected.unit]
 
 
 def _verdict(
