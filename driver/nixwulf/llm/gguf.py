@@ -39,6 +39,7 @@ from nixwulf.llm.random_model import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     from gguf import GGMLQuantizationType, GGUFWriter
 
 # A header is as long as its vocabulary: 6 MB for 150 thousand tokens.
@@ -280,7 +281,7 @@ def write(model: RandomModel, path: Path) -> None:
 
 def _write(model: RandomModel, path: Path) -> None:
     import numpy as np
-    from gguf import GGUFWriter, quantize
+    from gguf import GGUFWriter
 
     writer = GGUFWriter(path, model.architecture)
     try:
@@ -299,8 +300,7 @@ def _write(model: RandomModel, path: Path) -> None:
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for tensor in model.tensors():  # one at a time, so a large model needs little memory
-            kind = _quantization_type(tensor, model)
-            writer.write_tensor_data(quantize(values(tensor, model), kind))
+            writer.write_tensor_data(_stored(tensor, model))
     finally:
         writer.close()
 
@@ -359,3 +359,10 @@ def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
 
     block, block_bytes = GGML_QUANT_SIZES[_quantization_type(tensor, model)]
     return tensor.size // block * block_bytes
+
+
+def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
+    """The tensor's weights as the file holds them."""
+    from gguf import quantize
+
+    return quantize(values(tensor, model), _quantization_type(tensor, model))
