@@ -57,7 +57,7 @@ def _starts(path: Path) -> Sequence[Start]:
         return launch_files.read_unit(text, source)
     if not is_yaml(path) and not _DOCUMENT.search(text):
         return pasted.read(read_text(path, MOST_TEXT), source)
-    document = read_yaml(path)
+    document = read_yaml(path, aliases=True)
     if launch_files.recognises(document):
         return launch_files.read(document, source)
     if flags_file.recognises_recipe(document):
@@ -68,7 +68,7 @@ def _starts(path: Path) -> Sequence[Start]:
         return [flags_file.read_config(document)]
     raise InputError(
         f"{path}: it is no recipe of sparkrun, spark-vllm-docker or vllm-project, and no file of a "
-        " server's flags; paste the command into a text file, and import that."
+        "server's flags; paste the command into a text file, and import that."
     )
 
 

@@ -20,8 +20,8 @@ _GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")
 _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
 # '$ ', 'me@box:~$ ', '(venv) me@box:~$ ', a toolbox's '⬢ [me@toolbx ~]$ ', and PowerShell's.
 _PROMPT = re.compile(
-    r"^[ \t]*(?:>[ \t])?(?:[$%\u276f➜] +(?:~ +)?|(?:[^\w\s]{1,2} ?)?(?:\([\w.-]+\) ?)?\[?[\w.-]+@[\w.-]+"
-    r"[^\n$#]{0,80}[$#] |PS [^>\n]{0,200}> ?)",
+    r"^[ \t]*(?:>[ \t])?(?:[$%\u276f➜] +(?:~ +)?|PS [^>\n]{0,200}> ?"
+    r"|(?:[^\w\s]{1,2} ?)?(?:\([\w.-]+\) ?)?\[?[\w.-]+@[\w.-]+[^\n$#]{0,80}[$#] )",
     re.MULTILINE,
 )
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)

@@ -61,6 +61,8 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     line, words = require(start.words, source)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
     parameters = known_parameters(benchmark.name, engine.name, source)
+    given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
+    words = [*(one for name in given for one in (line.variables[name], given[name])), *words]
     found = _read(line, words, engine, parameters, source)
     values = {key: list(given) for key, given in found.values.items()}
     nodes, parallelism = _split(found, engine, source)
@@ -73,7 +75,8 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     _depth(found, values, parameters)
     if nodes == 1 and "split" in values:
         found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
-    environment = _environment(start.environment, engine, found)
+    others = {name: one for name, one in start.environment.items() if name not in given}
+    environment = _environment(others, engine, found)
     document = _model(model or found.model, "" if model else found.hub, engine, found, source)
     if found.tokenizer and "path" in document:
         document["tokenizer"] = _model(found.tokenizer, "", engine, found, source)["path"]
