@@ -280,7 +280,7 @@ def _short(line: str) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(_PLACE.sub(rf"(?P<\1>{NUMBER})", text))
+    return re.compile(_PLACE.sub(rf"(?P<\1>(?<!\\d)(?<!\\d[.,]){NUMBER})", text))
 
 
 def _words(columns: Mapping[str, str]) -> str:

@@ -15,7 +15,8 @@ ENGINE = "distributed-llama"
 _STEP = re.compile(
     r"(?:\S+ )?(Eval|Pred) *(\d+) ms Sync *(\d+) ms \| Sent *(\d+) kB Recv *(\d+) kB \| (.*)"
 )
-_SPEED = re.compile(r" {2,}tokens/s: (\d+\.\d\d) \((\d+\.\d\d) ms/tok\)")
+_SPEED = re.compile(r" {2,}tokens/s: (\d+\.\d\d) \(.*")
+_CUT_LINE = re.compile(r"tokens/s: [^)\n]*\s*\Z")
 _COUNT = re.compile(r" {2,}nTokens: (\d+)")
 _ERROR = re.compile(r"(?:\S+ )?Critical error: (.+)")
 _BLOCKS = ("Evaluation", "Prediction")
@@ -107,6 +108,10 @@ def read(text: str) -> list[Found]:
     workers = len(set(_WORKER.findall(text)))
     nodes = _nodes(workers) if workers or _HEADER in text else ANY
     architecture = _ARCHITECTURE.search(text)
+    warnings = {
+        "Lines of tokens are missing: the others are left out.": cut,
+        "Its last line is cut off.": bool(_CUT_LINE.search(text)),
+    }
     return [
         Found(
             "dllama",
@@ -117,7 +122,7 @@ def read(text: str) -> list[Found]:
             model={"architecture": architecture[1]} if architecture else {},
             transport="tcp" if workers else None,
             parallelism="tensor" if workers else None,
-            warnings=("Lines of tokens are missing: the others are left out.",) if cut else (),
+            warnings=tuple(sentence for sentence, holds in warnings.items() if holds),
         )
     ]
 

@@ -41,7 +41,7 @@ _NUMBERS = re.compile(r"(?<![\w.])\d+(?:\.(\d+))?(?!\w)")
 _BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
 _BLANK = re.compile("[\u00a0\u2009\u202f\u200b\ufeff]")
 # Numbers that stand alone, so that no address, version, list or row of CSV is one.
-_ALONE = r"(?<![^\s|(\[=~±]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
+_ALONE = r"(?<![^\s|(\[=~±•·]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
 _COMMA_DECIMALS = re.compile(
     _ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+,\d+|\d+,(?:\d{1,2}|\d{4,}))"), re.MULTILINE
 )

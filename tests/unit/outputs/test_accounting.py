@@ -67,6 +67,15 @@ def test_a_label_that_is_not_known_is_a_sentence(name, label):
     assert any("Unheard of" in words for _, words, _ in found.left_out), found.left_out
 
 
+def test_labels_that_go_on_below_a_result_are_named():
+    more = (
+        "Acceptance rate (%):  61.2\nBy position (%):\n  Position 0:   78.10\n  Position 1: 60.00\n"
+    )
+    text = plain(SMALL["vllm-bench"]).replace("=\n", f"=\n{more}").rstrip("\n=") + f"\n{more}"
+    found = account(lambda one: _answer(all_tools()["vllm-bench"], one), text)
+    assert {"78.10", "60.00"} <= {number for *_, number in found.left_out}
+
+
 def test_it_says_where_a_text_is_too_long_to_look_at_each_number():
     text = "\n".join(["eval rate: 5.00 tokens/s"] * 9000)
     found = account(lambda one: {"n": str(len(one))}, text)

@@ -109,3 +109,8 @@ def test_plain_blanks_between_thousands_are_none_in_a_text_that_has_them_with_de
     ]
     # no output: numbers beside each other
     assert plain("Sizes: 128 256 512\n") == "Sizes: 128 256 512\n"
+
+
+def test_thousands_behind_a_bullet_are_one_number(records):
+    (record,) = records("8.42 tok/sec\u20221,204 tokens\u20223.11s to first token\n", ONE)
+    assert record["metrics"][0]["conditions"] == {"n_gen": 1204}
