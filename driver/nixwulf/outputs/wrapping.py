@@ -8,6 +8,8 @@ from __future__ import annotations
 import codecs
 import html
 import re
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from nixwulf.core.files import DATA, read_toml
 
@@ -55,11 +57,32 @@ _GROUPED_COUNT = re.compile(
     _THOUSANDS + r"(?! ?(?:t/s|tok|ms\b|s\b|[GM]i?B\b|[GM]b))", re.MULTILINE
 )
 
-# Marks without which a step is not worth its time, its pattern, and what stands for it.
-_STEPS = [
-    (one["marks"], re.compile(one["pattern"], re.MULTILINE), one.get("instead", ""))
-    for one in read_toml(DATA / "wrapping.toml")["steps"]
-]
+
+_Step = tuple[Sequence[str], re.Pattern[str], str]
+
+
+def steps(name: str) -> list[_Step]:
+    """Of a file of data: marks without which a step is not worth its time, pattern, replacement."""
+    return [
+        (one["marks"], re.compile(one["pattern"], re.MULTILINE), one.get("instead", ""))
+        for one in read_toml(DATA / name)["steps"]
+    ]
+
+
+def rewritten(text: str, all_steps: Iterable[_Step]) -> str:
+    """A text after the steps; a replacement that ends a line is there for each line of its place."""
+    for marks, pattern, instead in all_steps:
+        if any(mark in text for mark in marks):
+            lines = partial(_each_line, instead)
+            text = pattern.sub(lines if instead.endswith("\n") else instead, text)
+    return text
+
+
+def _each_line(instead: str, found: re.Match[str]) -> str:
+    return instead * found[0].count("\n")
+
+
+_STEPS = steps("wrapping.toml")
 
 
 def decoded(content: bytes) -> str:
@@ -79,9 +102,7 @@ def plain(text: str) -> str:
     if "<" in text and _OF_HTML.search(text):
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
-    for marks, pattern, instead in _STEPS:
-        if any(mark in text for mark in marks):
-            text = pattern.sub(instead, text)
+    text = rewritten(text, _STEPS)
     return _pointed(text) if _COMMA.search(text) else text
 
 

@@ -111,7 +111,7 @@ def test_a_number_without_its_beginning_is_no_speed(tmp_path):
     assert [one["name"] for one in found.records[0]["metrics"]] == ["ttft"]
 
 
-# no output: sglang's result of tool_outputs without its first and its last line
+# hand-made: an answer without its prompt's line, and the next without its end (form: print_timing,
 # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/server-context.cpp)
 TWO_ANSWERS = """\
        eval time =   29440.11 ms /  1263 tokens (   23.31 ms per token,    42.90 tokens per second)

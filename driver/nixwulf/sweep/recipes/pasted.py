@@ -11,6 +11,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.outputs.wrapping import rewritten, steps
 from nixwulf.sweep.recipes.command_lines import find, of_image
 from nixwulf.sweep.recipes.recipe import Omission, Start
 from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
@@ -18,32 +19,12 @@ from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refu
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")
 _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
-# '$ ', 'me@box:~$ ', '(venv) me@box:~$ ', a toolbox's '⬢ [me@toolbx ~]$ ', and PowerShell's.
-_PROMPT = re.compile(
-    r"^[ \t]*(?:>[ \t])?(?:[$%\u276f➜] +(?:~ +)?|PS [^>\n]{0,200}> ?"
-    r"|(?:[^\w\s]{1,2} ?)?(?:\([\w.-]+\) ?)?\[?[\w.-]+@[\w.-]+[^\n$#]{0,80}[$#] )",
-    re.MULTILINE,
-)
+_STEPS = steps("wrappers.toml")
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
-# How a line goes on in cmd and PowerShell, as a shell shows it, and with comments in between. What
-# follows a > there is no file.
-_SHOWN = re.compile(
-    r"[ \t][\^`][ \t]*\n(?:>>[ \t])?"
-    r"|\\[ \t]*\n[ \t]*>[ \t](?![ \t]*[\w./-]+[ \t]*(?:\d?[>&<]|$))"
-    r"|\\[ \t]+#[^\n]*\n|\\[ \t]*\n(?:[ \t]*#[^\n]*\n)+",
-    re.MULTILINE,
-)
-# Whatever they are, the driver sets them.
-_UNUSED = re.compile(
-    r"(--(?:api-key|port|host|hf-token|token)[ =])([\"']?)\$\{?\w+\}?\2(?=[\s']|$)"
-)
 _DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.)\\[^\s\"'`]*")
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
-_DEFAULT = re.compile(r"\$\{\w+:?-([^\s'\"$`{}]+)\}")
 # What a container is given by its caller's shell: a variable, folders and ports.
-_HANDED = re.compile(r"((?:-e|--env)[ =])[\"']?(\w+)=[\"']?\$\{?\w+\}?[\"']?(?=\s|$)")
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
 _MOUNTED = re.compile(
     r"(?:-v|--volume|-p|--publish|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
@@ -270,21 +251,15 @@ def _pair(word: str) -> tuple[str, str | None]:
 def _plain(text: str) -> str:
     """Without a byte order mark, quotes, prompts and fences; each line stays where it is.
 
-    Lines go on as in cmd (^) too, as a shell shows it, and with a comment behind the backslash; a
-    drive's path has slashes. A variable that the text itself sets, and the default of one that it
-    does not, stand for it.
+    Lines go on as a shell has them. A variable that the text itself sets, and the default of one
+    that it does not, stand for it; so does the text of an alias.
     """
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
-    plain = _SHOWN.sub(
-        lambda one: "\\\n" * one[0].count("\n"), _FENCE.sub("", _PROMPT.sub("", plain))
-    )
+    plain = rewritten(plain, _STEPS)
     plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
-    plain = _UNUSED.sub(r"\1...", _DEFAULT.sub(r"\1", plain).replace('"$@"', "$@"))
     if _CONTAINER.search(plain):
-        plain = _MOUNTED.sub(
-            lambda one: re.sub(r"[$(){}~]", "", one[0]), _HANDED.sub(r"\1\2", plain)
-        )
+        plain = _MOUNTED.sub(lambda one: re.sub(r"[$(){}~]", "", one[0]), plain)
     for name, _, value in _SET.findall(plain):
         use = rf"\$(?:\{{{name}\}}|{name}\b)"
         plain = _instead(plain, rf"^[ \t]*{name}=[^\n]*$", use, value)
@@ -292,7 +267,7 @@ def _plain(text: str) -> str:
         word = re.escape(name)
         use = rf"^[ \t]*{word}(?=[ \t])"
         plain = _instead(plain, rf"^[ \t]*alias[ \t]+{word}=[^\n]*$", use, value)
-    return re.sub(r"\\[ \t]+$", r"\\", plain, flags=re.MULTILINE)
+    return plain
 
 
 def _instead(text: str, definition: str, use: str, value: str) -> str:
