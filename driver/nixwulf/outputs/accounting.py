@@ -7,7 +7,7 @@ that hold a result and right around them, is left out, and an import names it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nixwulf.outputs import ParseError
@@ -72,15 +72,12 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     idle = {token.start for token in unused}
     used = [alike for alike in kinds if not {alike[0].start, alike[-1].start} <= idle]
     near = _near({one.line for alike in used for one in alike}, cut.split("\n"))
-    rest = [one for alike in kinds if alike not in used for one in alike if one.line in near]
-    return Account(
-        tuple(
-            (one.line, one.label, _part(read, cut, one, whole) if explain else "")
-            for one, *_ in used
-        ),
-        tuple((one.line, one.label, one.text) for one in rest),
-        whole=cut is text and reads < budget,
-    )
+    left = [one for alike in kinds if alike not in used for one in alike if one.line in near]
+    named = [
+        (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
+    ]
+    rest = tuple((one.line, one.label, one.text) for one in left)
+    return Account(tuple(named), rest, whole=cut is text and reads < budget)
 
 
 def _kinds(tokens: Sequence[_Token], budget: int) -> list[list[_Token]]:
@@ -139,47 +136,27 @@ def _part(
 
 def _tokens(text: str) -> Iterator[_Token]:
     """Numbers alike have the same words around them, or the same key, or the same column."""
-    position, heads = 0, dict[tuple[str, int], list[str]]()
-    above = ""
+    position, heads, above = 0, dict[tuple[str, int], list[str]](), ""
     for number, line in enumerate(text.split("\n"), 1):
-        separator = next((one for one in "|," if line.count(one) > 1), "")
-        columns = (separator, line.count(separator)) if separator else ("", 0)
-        yield from _of_line(number, position, line, above, columns, heads)
+        separator = next((one for one in "|," if line.count(one) > 1), " ")
+        columns = separator, line.count(separator) * (separator != " ")
+        names = heads.get(columns, [])
+        shape = "" if len(line) > _LONG_LINE else _NUMBER.sub("#", line)
+        shape = re.sub(r"\d+", "0", " ".join(shape.split()))
+        for index, match in enumerate(_NUMBER.finditer(line)):
+            before = line[: match.start()]
+            key, column = _KEY.search(before[-_LONG_LINE:]), before.count(separator)
+            label = key[1] if key else names[column] if column < len(names) else ""
+            label = label or _words(before, line[match.end() :]) or _above(above, line, before)
+            indent = len(line) - len(line.lstrip())
+            kind = (label, indent) if key or names else (shape, index)
+            start = position + match.start()
+            yield _Token(number, start, start + len(match[0]), match[0], label, kind)
         if re.search(r"[A-Za-z]", line):
             above = line
-            if separator and not _NUMBER.search(line):
+            if columns[1] and not _NUMBER.search(line):
                 heads[columns] = [cell.strip(" #\"'*") for cell in line.split(separator)]
         position += len(line) + 1
-
-
-def _of_line(
-    number: int,
-    position: int,
-    line: str,
-    above: str,
-    columns: tuple[str, int],
-    heads: Mapping[tuple[str, int], Sequence[str]],
-) -> Iterator[_Token]:
-    """The numbers of one line.
-
-    number and position: of the line in its text. above: the last line with words. columns: the
-    separator of its cells, and how often it is there. heads: names of columns by the same.
-    """
-    separator, names = columns[0], heads.get(columns, [])
-    shape = "" if len(line) > _LONG_LINE else _NUMBER.sub("#", line)
-    shape = re.sub(r"\d+", "0", " ".join(shape.split()))
-    indent = len(line) - len(line.lstrip())
-    for index, match in enumerate(_NUMBER.finditer(line)):
-        before = line[: match.start()]
-        key = _KEY.search(before[-_LONG_LINE:])
-        column = before.count(separator) if separator else len(names)
-        named = names[column] if column < len(names) else ""
-        label = key[1] if key else named or _words(before, line[match.end() :])
-        label = label or _above(above, line, len(before.split()))
-        in_column = key or (separator and names)
-        kind = (label, indent) if in_column else (shape, index)
-        start = position + match.start()
-        yield _Token(number, start, start + len(match[0]), match[0], label, kind)
 
 
 def _words(before: str, after: str) -> str:
@@ -192,9 +169,9 @@ def _words(before: str, after: str) -> str:
     return label[-_MOST_LABEL:]
 
 
-def _above(head: str, row: str, place: int) -> str:
+def _above(head: str, row: str, before: str) -> str:
     """The name over a place of a row whose columns blanks divide: some names have blanks."""
-    names = re.split(r"\s{2,}|\t", head.strip())
+    names, place = re.split(r"\s{2,}|\t", head.strip()), len(before.split())
     names = names if len(names) == len(row.split()) else head.split()
     return names[place] if place < len(names) else f"column {place + 1}"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.outputs.wrapping import rewritten, steps
+from nixwulf.outputs.wrapping import rewritten
 from nixwulf.sweep.recipes.command_lines import find, of_image
 from nixwulf.sweep.recipes.recipe import Omission, Start
 from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
@@ -19,7 +19,6 @@ from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refu
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")
 _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
-_STEPS = steps("wrappers.toml")
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
 _DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.)\\[^\s\"'`]*")
@@ -256,7 +255,7 @@ def _plain(text: str) -> str:
     """
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
-    plain = rewritten(plain, _STEPS)
+    plain = rewritten(plain, "wrappers.toml")
     plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
     if _CONTAINER.search(plain):
         plain = _MOUNTED.sub(lambda one: re.sub(r"[$(){}~]", "", one[0]), plain)
