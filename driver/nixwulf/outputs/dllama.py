@@ -127,17 +127,7 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool(
-    ENGINE,
-    recognises,
-    read,
-    heads=re.compile(r"^\S+ (?:AddBos|Arch): ", re.MULTILINE),
-    results=re.compile(
-        r"^(?:\S+ )?(?:(?:Eval|Pred) *\d+ ms|Critical error: )|^(Prediction)\n    nTokens: \d",
-        re.MULTILINE,
-    ),
-    failed=Found("dllama", (), engine={"name": ENGINE}),
-)
+TOOL = Tool(ENGINE, recognises, read, failed=Found("dllama", (), engine={"name": ENGINE}))
 
 
 def _nodes(workers: int) -> Nodes:

@@ -37,8 +37,6 @@ _SUMMED = re.compile(
 )
 # Of 10 s it is 0.3 % on 1 Gbit/s, and less on faster links.
 _IN_BUFFERS = 0.01
-# The server's view of the same test, which --get-server-output adds.
-_OF_SERVER = re.compile(r"^Server output:\s*?$.*?(?=^iperf Done\.|\Z)", re.MULTILINE | re.DOTALL)
 _DATAGRAMS = "Total Datagrams"
 _IPERF2 = re.compile(
     r"^[ \t]*(?:Client connecting to|Server listening on) .*(TCP|UDP) port", re.MULTILINE
@@ -133,25 +131,8 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool(
-    "iperf3",
-    recognises,
-    read,
-    ignored=_OF_SERVER,
-    heads=re.compile(
-        r"^[ \t]*(?:Connecting to host|Accepted connection from|Client connecting to) "
-        r"|^[ \t]*\[ *(?:\d+|ID)\](?:\[\S+\])? +"
-        r"(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))"
-        rf"|({_NEVER_BEGAN})",
-        re.MULTILINE,
-    ),
-    results=re.compile(
-        r"^[ \t]*(\[ *(?:\d+|SUM)\]\S*) .* (sender|receiver)\s*?$"
-        rf"|^[ \t]*\[ *(?:\d+|SUM)\]\S* +\d|{_NEVER_BEGAN}",
-        re.MULTILINE,
-    ),
-    failed=Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp"),
-)
+_FAILED = Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp")
+TOOL = Tool("iperf3", recognises, read, failed=_FAILED)
 
 
 def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:

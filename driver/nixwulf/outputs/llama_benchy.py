@@ -66,14 +66,7 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool(
-    "llama-benchy",
-    recognises,
-    read,
-    heads=re.compile(r"^[ \t]*\| *model *\| *test *\|", re.MULTILINE),
-    results=re.compile(r"^[ \t]*\|[^|\n]+\| *(?:ctx_)?(?:pp|tg)", re.MULTILINE),
-    failed=Found("llama-benchy", ()),
-)
+TOOL = Tool("llama-benchy", recognises, read, failed=Found("llama-benchy", ()))
 
 
 def report_in(text: str) -> dict[str, Any]:

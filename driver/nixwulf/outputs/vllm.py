@@ -101,19 +101,7 @@ def read(text: str) -> list[Found]:
     return [served(text, parse_serve(text, cut=printed), "vllm-bench", _SERVE)]
 
 
-_LABELS = "|".join(map(re.escape, _PRINTED.values()))
-HEADS = re.compile(
-    r"^.{0,40}Namespace\(|^.*(?:vllm bench|bench_serving|benchmark_\w+\.py) "
-    r"|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
-    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
-    rf"|(?i:{_AT_ONCE})\d+\W*$",
-    re.MULTILINE,
-)
-RESULTS = re.compile(
-    rf"^ *({_LABELS}|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\)):",
-    re.MULTILINE,
-)
-TOOL = Tool("vllm-bench", recognises, read, HEADS, RESULTS, failed=Found("vllm-bench", ()))
+TOOL = Tool("vllm-bench", recognises, read, failed=Found("vllm-bench", ()))
 
 
 def served(
