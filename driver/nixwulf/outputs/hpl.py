@@ -64,8 +64,7 @@ def _solved(text: str) -> tuple[list[Solution], str]:
     kept = False
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip()
-        failed = _ERROR.match(line)
-        if failed and line.startswith(">>>"):
+        if line.startswith(">>>") and _ERROR.match(line):
             raise ToolFailed(f"HPL refused its input in line {number}: {line.strip('<> ')}.")
         if match := _ROW.match(line):
             if row:
@@ -86,14 +85,12 @@ def _solved(text: str) -> tuple[list[Solution], str]:
                 orphan = f"HPL has a residual in line {number} and no result before it."
             # HPL 1 has three of each result.
             row = None
-    problem = f"HPL's result in line {row[0]} has no residual check that PASSED." if row else orphan
-    problem = wrong or problem
-    if wrong and not solutions:
-        raise ToolFailed(wrong)
+    unproved = f"HPL's result in line {row[0]} has no residual check that PASSED." if row else ""
+    problem = wrong or unproved or orphan
     if not solutions:
-        raise ParseError(
-            problem or f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'."
-        )
+        error = ToolFailed if wrong else ParseError
+        nothing = f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'."
+        raise error(problem or nothing)
     return solutions, problem
 
 

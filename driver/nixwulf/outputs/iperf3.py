@@ -214,28 +214,27 @@ def _flow(matches: Iterable[re.Match[str]], side_of_all: str) -> Flow:
     sums = [match for match in kept if match["id"] == "SUM"]
     lines = sums or kept
     longest = max((float(m["end"]) for m in lines if not float(m["start"])), default=0)
-    rows: dict[tuple[float, float], float] = {}
-    ends: dict[str, float] = {}
-    retransmits: int | None = None
-    for match in lines:
-        gbps = float(match["rate"]) * _GBPS[match["unit"]]
-        words = match["rest"].split()
-        side = next((word for word in words if word in {"sender", "receiver"}), None)
-        if not float(match["start"]) and float(match["end"]) == longest:
-            side = side or side_of_all or None
-        if side is None:
-            span = float(match["start"]), float(match["end"])
-            rows[span] = rows.get(span, 0.0) + gbps
-            continue
-        ends[side] = ends.get(side, 0.0) + gbps
-        if side == "sender" and words and words[0].isdecimal():
-            retransmits = (retransmits or 0) + int(words[0])
+    sides = [_side(match, longest, side_of_all) for match in lines]
+    carried: dict[str | tuple[float, float], float] = {}
+    for match, side in zip(lines, sides, strict=True):
+        what = side or (float(match["start"]), float(match["end"]))
+        carried[what] = carried.get(what, 0.0) + float(match["rate"]) * _GBPS[match["unit"]]
+    words = [m["rest"].split() for m, side in zip(lines, sides, strict=True) if side == "sender"]
+    again = [int(one[0]) for one in words if one and one[0].isdecimal()]
+    rates = {what: round(gbps, 6) for what, gbps in carried.items()}
     return Flow(
-        tuple(IntervalRow(*span, round(gbps, 6)) for span, gbps in rows.items()),
-        round(ends["sender"], 6) if "sender" in ends else None,
-        round(ends["receiver"], 6) if "receiver" in ends else None,
-        retransmits,
+        tuple(IntervalRow(*what, one) for what, one in rates.items() if isinstance(what, tuple)),
+        rates.get("sender"),
+        rates.get("receiver"),
+        sum(again) if again else None,
     )
+
+
+def _side(match: re.Match[str], longest: float, side_of_all: str) -> str | None:
+    """Whose sum a line is; None: it is one of an interval."""
+    named = next((one for one in match["rest"].split() if one in {"sender", "receiver"}), None)
+    is_sum = not float(match["start"]) and float(match["end"]) == longest
+    return named or (side_of_all or None if is_sum else None)
 
 
 def _metric(direction: str, flow: Flow, test: _Test) -> Metric:

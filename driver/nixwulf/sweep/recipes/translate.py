@@ -64,28 +64,14 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
     words = [*(one for name in given for one in (line.variables[name], given[name])), *words]
     found = _read(line, words, engine, parameters, source)
-    values = {key: list(given) for key, given in found.values.items()}
     nodes, parallelism = _split(found, engine, source)
-    several = line.otherwise_on_several if nodes > 1 else {}
-    for key, value in {**line.otherwise, **several}.items():
-        values.setdefault(key, [value])
-    if "concurrency" in values and "requests" in parameters:
-        most = max(int(one) for one in values["concurrency"])
-        values.setdefault("requests", [max(most, int(parameters["requests"].default))])
-    _depth(found, values, parameters)
-    if nodes == 1 and "split" in values:
-        found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
+    values = _values(found, line, nodes, parameters)
     others = {name: one for name, one in start.environment.items() if name not in given}
     environment = _environment(others, engine, found)
     document = _model(model or found.model, "" if model else found.hub, engine, found, source)
     if found.tokenizer and "path" in document:
         document["tokenizer"] = _model(found.tokenizer, "", engine, found, source)["path"]
     draft = _draft(found, values, engine, source)
-    require_plain(map(str, environment.values()), source)
-    require_plain((word for word in found.arguments if word.startswith("~")), source)
-    arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
-    if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
-        raise InputError(f"{source}: {taken}.")
     return SweepRecipe(
         name=start.name,
         description=start.description,
@@ -97,12 +83,39 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
         parallelism=parallelism,
         transport=found.transport if nodes > 1 else "",
         parameters={key: one for key, one in values.items() if key not in _OF_THE_SWEEP},
-        arguments=arguments[passthrough.ARGUMENTS],
+        arguments=_arguments(found, environment, engine, source),
         environment=environment,
         sweep={key: one[-1] for key, one in values.items() if key in _OF_THE_SWEEP},
         limits=line.limits,
         left_out=(*start.left_out, *found.left_out),
     )
+
+
+def _values(
+    found: _Found, line: CommandLine, nodes: int, parameters: Mapping[str, Parameter]
+) -> dict[str, list[Value]]:
+    """The values of parameters, with those that nobody gave and the engine would take."""
+    values = {key: list(given) for key, given in found.values.items()}
+    several = line.otherwise_on_several if nodes > 1 else {}
+    for key, value in {**line.otherwise, **several}.items():
+        values.setdefault(key, [value])
+    if "concurrency" in values and "requests" in parameters:
+        most = max(int(one) for one in values["concurrency"])
+        values.setdefault("requests", [max(most, int(parameters["requests"].default))])
+    _depth(found, values, parameters)
+    if nodes == 1 and "split" in values:
+        found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
+    return values
+
+
+def _arguments(found: _Found, environment: Mapping[str, Any], engine: Engine, source: str) -> str:
+    """The flags that stay as they are; raises InputError for what a shell or the driver sets."""
+    require_plain(map(str, environment.values()), source)
+    require_plain((word for word in found.arguments if word.startswith("~")), source)
+    arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
+    if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
+        raise InputError(f"{source}: {taken}.")
+    return arguments[passthrough.ARGUMENTS]
 
 
 def _read(
@@ -127,18 +140,7 @@ def _read(
             why = flag.why if flag else _set_by(instead or "")
             found.left_out.append(Omission(_shown(name, given), why))
             continue
-        if flag.reads == "workers":
-            given = [",".join(given)]
-        taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
-        if taken and not given:
-            raise InputError(f"{source}: {name} has no value; write one after it.")
-        loose += given[taken:]
-        text = given[0] if taken else ""
-        listed = line.several and flag.key not in ("model", "hub", "nodes")
-        if not line.several:
-            found.values.pop(flag.key, None)
-        for part in text.split(",") if listed else [text]:
-            _take(found, flag, name, part, parameters)
+        loose += _given(found, line, flag, name, given, parameters, source)
     if line.model_first and loose and not found.model:
         found.model = loose.pop(0)
     if loose:
@@ -147,6 +149,29 @@ def _read(
             "leave it out."
         )
     return found
+
+
+def _given(
+    found: _Found,
+    line: CommandLine,
+    flag: Flag,
+    name: str,
+    given: Sequence[str],
+    parameters: Mapping[str, Parameter],
+    source: str,
+) -> Sequence[str]:
+    """Take the value of a flag; returns the words behind it."""
+    given = [",".join(given)] if flag.reads == "workers" else given
+    taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
+    if taken and not given:
+        raise InputError(f"{source}: {name} has no value; write one after it.")
+    text = given[0] if taken else ""
+    listed = line.several and flag.key not in ("model", "hub", "nodes")
+    if not line.several:
+        found.values.pop(flag.key, None)
+    for part in text.split(",") if listed else [text]:
+        _take(found, flag, name, part, parameters)
+    return given[taken:]
 
 
 def _take(
@@ -283,16 +308,8 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
         return {"served": found.served}
     if not name and not hub:
         raise InputError(f"{source}: it names no model; add --model ORG/NAME, or a path.")
-    repository, _, quant = (hub or name).partition(":")
-    on_hub = bool(_HUB.fullmatch(repository)) and not repository.endswith(engine.model_suffixes)
-    if on_hub and engine.hub_models and not quant:
-        return {"id": repository}
-    if on_hub and (hub or quant) and engine.model_suffixes:
-        file = f"{PurePosixPath(repository).name}{f'-{quant}' if quant else ''}"
-        path = str(_MODELS / f"{file}{engine.model_suffixes[0]}")
-        why = f"the sweep reads {path}: bring it there ('nixwulf models get'), or write its path"
-        found.left_out.append(Omission(f"the model by name, {hub or name}", why))
-        return {"path": path, "hub": repository}
+    if known := _on_hub(name, hub, engine, found):
+        return known
     require_plain([name.removeprefix("~")], source)
     if hub or not name.strip("/~.") or (engine.hub_models and "/" not in name):
         raise InputError(
@@ -304,6 +321,22 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
     why = f"a sweep has whole paths: {path} is a guess, write where it is on the nodes"
     found.left_out.append(Omission(f"the model's path, {name}", why))
     return {"path": path}
+
+
+def _on_hub(name: str, hub: str, engine: Engine, found: _Found) -> dict[str, str]:
+    """A model by its name on Hugging Face; empty where it has none that the engine takes."""
+    repository, _, quant = (hub or name).partition(":")
+    if not _HUB.fullmatch(repository) or repository.endswith(engine.model_suffixes):
+        return {}
+    if engine.hub_models and not quant:
+        return {"id": repository}
+    if not (hub or quant) or not engine.model_suffixes:
+        return {}
+    file = f"{PurePosixPath(repository).name}{f'-{quant}' if quant else ''}"
+    path = str(_MODELS / f"{file}{engine.model_suffixes[0]}")
+    why = f"the sweep reads {path}: bring it there ('nixwulf models get'), or write its path"
+    found.left_out.append(Omission(f"the model by name, {hub or name}", why))
+    return {"path": path, "hub": repository}
 
 
 def _set_by(instead: str) -> str:
