@@ -209,7 +209,7 @@ class _Description:
         known = self.metrics.keys() | self.conditions | set(_SUBJECT)
         return _Said(
             {key: values[key] for key in _SUBJECT if values.get(key)}
-            | {"transport": one["transport"] for one in metrics if "transport" in one},
+            | dict(pair for one in metrics for pair in one.items() if pair[0] == "transport"),
             {} if own else {k: v for k, v in conditions.items() if k not in self.sections},
             {key: one for key, one in conditions.items() if key in self.sections},
             conditions if own else {},

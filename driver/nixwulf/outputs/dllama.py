@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, ONE, Found, Nodes, ParseError, Tool, ToolFailed, exactly
+from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, ToolFailed, exactly
 
 ENGINE = "distributed-llama"
 # The piece of text that ends a token's line may hold anything, so it may itself end lines.
@@ -106,7 +106,8 @@ def read(text: str) -> list[Found]:
     result = parse(text, whole=False)
     cut = bool(steps(text, "Pred")) and not result.tokens
     workers = len(set(_WORKER.findall(text)))
-    nodes = _nodes(workers) if workers or _HEADER in text else ANY
+    nodes = exactly(workers + 1, f"{workers} workers and the root") if workers else ANY
+    nodes = ONE if not workers and _HEADER in text else nodes
     architecture = _ARCHITECTURE.search(text)
     warnings = {
         "Lines of tokens are missing: the others are left out.": cut,
@@ -128,10 +129,6 @@ def read(text: str) -> list[Found]:
 
 
 TOOL = Tool(ENGINE, recognises, read, failed=Found("dllama", (), engine={"name": ENGINE}))
-
-
-def _nodes(workers: int) -> Nodes:
-    return exactly(workers + 1, f"{workers} workers and the root") if workers else ONE
 
 
 def _last(lines: list[str], kind: str) -> int:

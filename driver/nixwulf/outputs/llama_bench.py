@@ -371,16 +371,11 @@ def _ended(
     named: set[str] | None,
     build: re.Match[str] | None,
 ) -> Iterator[LlamaBenchRow]:
-    commit_and_number = (build[1], int(build[2])) if build else ("", None)
+    commit, number = (build[1], int(build[2])) if build else ("", None)
     for row in rows:
         devices = set(_RPC_DEVICE.findall(str(row.details.get("dev", ""))))
         servers = _rpc_servers(row.backend, devices or endpoints, named)
-        yield replace(
-            row,
-            rpc_servers=servers,
-            build_commit=commit_and_number[0],
-            build_number=commit_and_number[1],
-        )
+        yield replace(row, rpc_servers=servers, build_commit=commit, build_number=number)
 
 
 def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> int | None:
@@ -473,12 +468,7 @@ def _of_text(value: str) -> int | str:
 def _engine(row: LlamaBenchRow) -> dict[str, Any]:
     commit = row.build_commit if row.build_commit != "unknown" else ""
     version = f"b{row.build_number}" if row.build_number else ""
-    return {
-        "name": ENGINE,
-        "version": version,
-        "build_commit": commit,
-        "backends": row.backend,
-    }
+    return {"name": ENGINE, "version": version, "build_commit": commit, "backends": row.backend}
 
 
 def _model(row: LlamaBenchRow) -> dict[str, Any]:

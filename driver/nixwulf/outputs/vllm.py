@@ -105,11 +105,7 @@ TOOL = Tool("vllm-bench", recognises, read, failed=Found("vllm-bench", ()))
 
 
 def served(
-    text: str,
-    found: ServeResult,
-    benchmark: str,
-    tool: str,
-    engines: Collection[str] = (ENGINE,),
+    text: str, found: ServeResult, benchmark: str, tool: str, engines: Collection[str] = (ENGINE,)
 ) -> Found:
     """The client of any server: only its own backend's name shows that the server is its own.
 

@@ -196,9 +196,7 @@ def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
     around = [] if not before or program in _wrappers()["plain"] else [Omission(shown, _IN_TOOLBOX)]
     return [
         replace(
-            one,
-            environment={**environment, **one.environment},
-            left_out=(*around, *one.left_out),
+            one, environment={**environment, **one.environment}, left_out=(*around, *one.left_out)
         )
         for one in found
     ]

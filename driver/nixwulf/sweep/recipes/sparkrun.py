@@ -117,7 +117,8 @@ def _filled(template: str, values: Mapping[str, Any], version: Any, source: str)
             if key is not None and key not in values:
                 known = ", ".join(values)
                 raise InputError(f"{source}: the command has {{{key}}}; defaults have: {known}.")
-            piece = place[0][0] if key is None else _text(values[key])
+            value = place[0][0] if key is None else values[key]
+            piece = "" if value is None else str(value)
             pieces += [template[at : place.start()], piece]
             at, length = place.end(), length + len(pieces[-2]) + len(piece)
             if length > _LONGEST:
@@ -126,10 +127,6 @@ def _filled(template: str, values: Mapping[str, Any], version: Any, source: str)
         if first or not pieces:
             return template
     raise InputError(f"{source}: values of defaults have placeholders without end.")
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str) -> tuple[str, ...]:

@@ -33,8 +33,13 @@ _HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass
 class _Found:
-    """What the flags of a command line give, as they are read."""
+    """What the flags of a command line give, as they are read.
 
+    parameters: of the engine and the benchmark.
+    """
+
+    line: CommandLine
+    parameters: Mapping[str, Parameter]
     model: str = ""
     hub: str = ""
     draft: drafting.Drafting = field(default_factory=drafting.Drafting)
@@ -60,12 +65,12 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     source = f"{source}: line {start.line}" if start.line else source
     line, words = require(start.words, source)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
-    parameters = known_parameters(benchmark.name, engine.name, source)
     given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
     words = [*(one for name in given for one in (line.variables[name], given[name])), *words]
-    found = _read(line, words, engine, parameters, source)
+    found = _Found(line, known_parameters(benchmark.name, engine.name, source))
+    _read(found, words, engine, source)
     nodes, parallelism = _split(found, engine, source)
-    values = _values(found, line, nodes, parameters)
+    values = _values(found, nodes)
     others = {name: one for name, one in start.environment.items() if name not in given}
     environment = _environment(others, engine, found)
     document = _model(model or found.model, "" if model else found.hub, engine, found, source)
@@ -91,18 +96,16 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     )
 
 
-def _values(
-    found: _Found, line: CommandLine, nodes: int, parameters: Mapping[str, Parameter]
-) -> dict[str, list[Value]]:
+def _values(found: _Found, nodes: int) -> dict[str, list[Value]]:
     """The values of parameters, with those that nobody gave and the engine would take."""
     values = {key: list(given) for key, given in found.values.items()}
-    several = line.otherwise_on_several if nodes > 1 else {}
-    for key, value in {**line.otherwise, **several}.items():
+    several = found.line.otherwise_on_several if nodes > 1 else {}
+    for key, value in {**found.line.otherwise, **several}.items():
         values.setdefault(key, [value])
-    if "concurrency" in values and "requests" in parameters:
+    if "concurrency" in values and "requests" in found.parameters:
         most = max(int(one) for one in values["concurrency"])
-        values.setdefault("requests", [max(most, int(parameters["requests"].default))])
-    _depth(found, values, parameters)
+        values.setdefault("requests", [max(most, int(found.parameters["requests"].default))])
+    _depth(found, values)
     if nodes == 1 and "split" in values:
         found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
     return values
@@ -118,20 +121,13 @@ def _arguments(found: _Found, environment: Mapping[str, Any], engine: Engine, so
     return arguments[passthrough.ARGUMENTS]
 
 
-def _read(
-    line: CommandLine,
-    words: Sequence[str],
-    engine: Engine,
-    parameters: Mapping[str, Parameter],
-    source: str,
-) -> _Found:
-    """What the words after the program give; parameters: of the engine and the benchmark."""
-    found = _Found()
+def _read(found: _Found, words: Sequence[str], engine: Engine, source: str) -> None:
+    """Take what the words after the program give."""
     (*loose,), *flags = groups(words)
     for first, *values in flags:
         name, equals, joined = first.partition("=")
         given = [joined, *values] if equals else values
-        flag = line.flag(name)
+        flag = found.line.flag(name)
         instead = passthrough.instead_of_flag(first, engine.reserved_arguments)
         if flag is None and instead is None:
             found.arguments += [first, *values]
@@ -140,25 +136,18 @@ def _read(
             why = flag.why if flag else _set_by(instead or "")
             found.left_out.append(Omission(_shown(name, given), why))
             continue
-        loose += _given(found, line, flag, name, given, parameters, source)
-    if line.model_first and loose and not found.model:
+        loose += _given(found, flag, name, given, source)
+    if found.line.model_first and loose and not found.model:
         found.model = loose.pop(0)
     if loose:
         raise InputError(
             f"{source}: the word {quoted(loose[0])} belongs to no flag; write it after one, or "
             "leave it out."
         )
-    return found
 
 
 def _given(
-    found: _Found,
-    line: CommandLine,
-    flag: Flag,
-    name: str,
-    given: Sequence[str],
-    parameters: Mapping[str, Parameter],
-    source: str,
+    found: _Found, flag: Flag, name: str, given: Sequence[str], source: str
 ) -> Sequence[str]:
     """Take the value of a flag; returns the words behind it."""
     given = [",".join(given)] if flag.reads == "workers" else given
@@ -166,17 +155,15 @@ def _given(
     if taken and not given:
         raise InputError(f"{source}: {name} has no value; write one after it.")
     text = given[0] if taken else ""
-    listed = line.several and flag.key not in ("model", "hub", "nodes")
-    if not line.several:
+    listed = found.line.several and flag.key not in ("model", "hub", "nodes")
+    if not found.line.several:
         found.values.pop(flag.key, None)
     for part in text.split(",") if listed else [text]:
-        _take(found, flag, name, part, parameters)
+        _take(found, flag, name, part)
     return given[taken:]
 
 
-def _take(
-    found: _Found, flag: Flag, name: str, text: str, parameters: Mapping[str, Parameter]
-) -> None:
+def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
     """What one flag with one value gives."""
     value = flag.value(text)
     shown = _shown(name, [text] if text else [])
@@ -186,7 +173,7 @@ def _take(
             found.left_out.append(Omission(shown, found.draft.broken))
     elif flag.reads == "draft":
         _take_draft(found.draft, flag.key, flag.by_value, text)
-    elif value is None or not _fits(flag.key, value, parameters):
+    elif value is None or not _fits(flag.key, value, found.parameters):
         found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
     elif flag.key in _NAMES:
         setattr(found, flag.key, str(value))
@@ -269,13 +256,12 @@ def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
     return 1, "single"
 
 
-def _depth(
-    found: _Found, values: dict[str, list[Value]], parameters: Mapping[str, Parameter]
-) -> None:
+def _depth(found: _Found, values: dict[str, list[Value]]) -> None:
     """Of the context that a server was given, what is there before the prompt of the benchmark."""
     if found.context is None:
         return
-    sizes = [int(values.get(key, [parameters[key].default])[0]) for key in ("n_prompt", "n_gen")]
+    keys = ("n_prompt", "n_gen")
+    sizes = [int(values.get(key, [found.parameters[key].default])[0]) for key in keys]
     slots = max(int(one) for one in values.get("concurrency", [1]))
     depth = found.context // slots - sum(sizes)
     if depth > 0:
