@@ -144,16 +144,13 @@ def _flows(text: str) -> tuple[dict[str, Flow], str | None]:
     if text.lstrip().startswith("{"):
         document = json_object("iperf3", text)
         try:
-            return _from_json(document), _error_of(document)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            error = str(document["error"]) if "error" in document else None
+            return _from_json(document), error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
             raise ParseError(
-                f"iperf3's JSON from line 1 on lacks what a test has, at {error}."
+                f"iperf3's JSON from line 1 on lacks what a test has, at {problem}."
             ) from None
     return _from_text(text)
-
-
-def _error_of(document: Mapping[str, Any]) -> str | None:
-    return str(document["error"]) if "error" in document else None
 
 
 def _from_json(document: Mapping[str, Any]) -> dict[str, Flow]:

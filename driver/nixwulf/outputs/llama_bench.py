@@ -146,15 +146,11 @@ def read(text: str) -> list[Found]:
         for run, (line, _) in warnings.items()
         if bisect.bisect_left(ordered, line) > bisect.bisect_left(ordered, begins[run])
     }
+    # A failure is of the case that has the last row before it, where there is one.
     return [
-        _case(own, warnings[key[0]][1] if _concerns(last.get(key[0], 0), own) else ())
-        for key, own in groups.items()
+        _case(own, warnings[run][1] if last.get(run, 0) in (0, *(row.line for row in own)) else ())
+        for (run, *_), own in groups.items()
     ]
-
-
-def _concerns(last: int, rows: Sequence[LlamaBenchRow]) -> bool:
-    """Whether a failure is of a case: it has the last row before it, where there is one."""
-    return not last or any(row.line == last for row in rows)
 
 
 _FAILED = Found("llama-bench", (), engine={"name": ENGINE})
