@@ -14,7 +14,7 @@ from nixwulf.outputs import ParseError
 
 # No part of a word, an address, a version, a date or a path; a unit may follow.
 _NUMBER = re.compile(
-    r"(?<![\w.:/@#+-])(?<!\d,)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+    r"(?<![\w./@#+-])(?<![^\"]:)(?<!\d,)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
     r"(?=(?:[kKMGT]?(?:iB|B|b|s|m|u|n|us|ms|ns|%)?(?:/\w+)?)(?![\w:/@]|[.,]\d|-[A-Za-z\d]))"
 )
 _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*(?:[^"{}:]*)$')

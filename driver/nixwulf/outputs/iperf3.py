@@ -276,7 +276,9 @@ def _length(rows: Sequence[IntervalRow]) -> float | None:
 def _test_of_json(text: str) -> _Test:
     start = json.loads(text).get("start", {})
     test = start.get("test_start", {})
-    ends = [(str(one["local_host"]), str(one["remote_host"])) for one in _connections(start)]
+    found, keys = start.get("connected"), ("local_host", "remote_host")
+    connected = [one for one in (found if isinstance(found, list) else ()) if isinstance(one, dict)]
+    ends = [(str(one[keys[0]]), str(one[keys[1]])) for one in connected if set(keys) <= one.keys()]
     omitted = test.get("omit")
     return _Test(
         str(test.get("protocol", "TCP")),
@@ -285,16 +287,6 @@ def _test_of_json(text: str) -> _Test:
         omitted > 0 if isinstance(omitted, int | float) else None,
         frozenset(ends),
     )
-
-
-def _connections(start: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = start.get("connected")
-    keys = {"local_host", "remote_host"}
-    return [
-        one
-        for one in (found if isinstance(found, list) else ())
-        if isinstance(one, dict) and keys <= one.keys()
-    ]
 
 
 def _count(value: Any) -> int | None:

@@ -76,6 +76,13 @@ def test_labels_that_go_on_below_a_result_are_named():
     assert {"78.10", "60.00"} <= {number for *_, number in found.left_out}
 
 
+def test_numbers_of_json_without_blanks_are_named():
+    # hand-made: (form: https://github.com/ollama/ollama/blob/main/docs/api.md)
+    text = '{"load_duration":7,"eval_count":120,"eval_duration":8000000000}\n'
+    found = account(lambda one: _answer(all_tools()["ollama"], one), text)
+    assert {number for *_, number in found.left_out} == {"7"}
+
+
 def test_it_says_where_a_text_is_too_long_to_look_at_each_number():
     text = "\n".join(["eval rate: 5.00 tokens/s"] * 9000)
     found = account(lambda one: {"n": str(len(one))}, text)

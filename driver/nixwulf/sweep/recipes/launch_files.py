@@ -25,6 +25,7 @@ _MACRO = re.compile(r"\$\{(\w+)\}")
 # Keys of units, by what a compose file calls them; and two that each kind of unit has.
 _STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
 _UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="))
+_SHELL = {"-c", "-lc", "-ec"}
 _UNIT = re.compile(r"^(?P<key>[A-Z]\w+)[ \t]*=[ \t]*(?P<value>.*)$", re.MULTILINE)
 
 
@@ -81,7 +82,11 @@ def _service(block: Mapping[str, Any], document: Mapping[str, Any], source: str)
 
 def _of_container(block: Mapping[str, Any], source: str) -> list[Start]:
     """What a container starts: by the command that it is given, or its image with flags."""
-    words = [*_words(block.get("entrypoint")), *_words(block.get("command"))]
+    begin, rest = block.get("entrypoint"), block.get("command")
+    if begin and rest:
+        begin = _split(begin) if isinstance(begin, str) else begin
+        rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*map(str, begin)} else rest
+    words = [*_words(begin), *_words(rest)]
     script = _script(words)
     found = [one for one in read_text(script, source) if find(one.words)] if script else []
     flags = of_image(str(block.get("image", "")), _split(" ".join(words)))
@@ -102,7 +107,7 @@ def _words(value: Any) -> list[str]:
 
 def _script(words: Sequence[str]) -> str:
     """The text for a shell: what stands behind its -c, or the words themselves."""
-    if any(word in ("-c", "-lc", "-ec") for word in words[:3]) and " " in words[-1]:
+    if _SHELL & {*words[:3]} and " " in words[-1]:
         # Folded YAML keeps the lines of options, which stand further in.
         return re.sub(r"\n[ \t]+(?=-)", " ", words[-1].replace("$$", "$"))
     program = [one for one in words if one not in ("/bin/bash", "/bin/sh", "bash", "sh")]

@@ -60,13 +60,14 @@ def read(text: str, source: str) -> list[Start]:
     # Of a page or a script what starts an engine may still be a plain command.
     for attempt in (starts, _own_starts):
         try:
-            found = attempt(plain)
+            here = attempt(plain)
         except ShellError as error:
             problem = problem or error
             continue
-        engines = [one for one in found if find(one.words)]
+        found = found or here
+        engines = [one for one in here if find(one.words)]
         if engines:
-            rest = [" ".join(one.words) for one in found if one not in engines and one.words]
+            rest = [" ".join(one.words) for one in here if one not in engines and one.words]
             left = (*(Omission(one, _NOT_RUN) for one in rest), *engines[0].left_out)
             return without_workers([replace(engines[0], left_out=left), *engines[1:]])
     known = [one for one in map(_known, _statements(plain)) if one]

@@ -176,6 +176,8 @@ def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
     elif value is None or not _fits(flag.key, value, found.parameters):
         found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
     elif flag.key in _NAMES:
+        if found.line.several and (other := getattr(found, flag.key)):
+            found.left_out.append(Omission(_shown(name, [other]), "a case has one"))
         setattr(found, flag.key, str(value))
     elif flag.reads == "context":
         found.context = int(value)

@@ -339,3 +339,29 @@ def test_a_unit_of_podman_is_the_command_of_its_container(imported):
     assert block["engine"] == ["llama.cpp"]
     assert block["parameters"] == {"n_ubatch": [512], "environment": [{"A": "1"}]}
     assert any(one.startswith("AddDevice") for one in named)
+
+
+@pytest.mark.parametrize(
+    ("begins", "rest"),
+    [
+        ("python3 -m sglang.launch_server", '["--model-path", "org/model", "--tp", "2"]'),
+        ("[python3, -m, sglang.launch_server]", "--model-path org/model --tp 2"),
+        ("python3 -m", "sglang.launch_server --model-path org/model --tp 2"),
+        ("[bash, -c]", "python3 -m sglang.launch_server --model-path org/model --tp 2"),
+    ],
+)
+def test_an_entrypoint_and_a_command_are_one_line(imported, begins, rest):
+    text = f"services:\n  a:\n    image: image\n    entrypoint: {begins}\n    command: {rest}\n"
+    block, _ = case(imported, text, "compose.yaml")
+    assert (block["engine"], block["nodes"]) == (["sglang"], [2])
+
+
+def test_a_model_that_another_replaces_is_named(imported):
+    document, named = imported("llama-bench -m /m/a.gguf -m /m/b.gguf -p 64\n")
+    assert list(document["models"]) == ["b"]
+    assert "-m /m/a.gguf: a case has one" in named
+
+
+def test_a_unit_without_an_engine_is_refused_by_its_program(refused):
+    text = "[Service]\nExecStart=/usr/bin/ggml-rpc-server -H ::1 -p 50052\n"
+    assert "'/usr/bin/ggml-rpc-server -H', which starts no engine" in refused(text, "rpc.service")
