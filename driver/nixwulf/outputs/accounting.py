@@ -161,7 +161,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 def _words(before: str, after: str) -> str:
     """The words in front of a number or, where there are none of its own, behind it."""
-    front = " ".join(re.split(r"\d[\d.,]*|[|,;=]+ *(?=\S)", before)[-1].split())
+    front = " ".join(re.split(r"(?<!\w)\d[\d.,]*|[|,;=]+ *(?=\S)", before)[-1].split())
     back = " ".join(re.split(r"[|,;)\]]|\d", after)[0].split())
     behind = front.endswith(("(", "/", "±", "[")) or len(front.strip(":= ")) < len("ms")
     label = (back or front) if behind else front.rpartition(": ")[2] or front
