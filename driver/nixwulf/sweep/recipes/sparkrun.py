@@ -15,7 +15,7 @@ from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes.command_lines import tables
 from nixwulf.sweep.recipes.pasted import starts
-from nixwulf.sweep.recipes.recipe import Omission, Start, reasons, without_meaning
+from nixwulf.sweep.recipes.recipe import Omission, Start, mapping, reasons, without_meaning
 from nixwulf.sweep.recipes.shell import ShellError, commands, refusal
 
 _PASSES = 4  # of values that have placeholders themselves
@@ -41,7 +41,7 @@ def read(document: Mapping[str, Any], text: str, source: str) -> Start:
     Raises InputError: for a shell's work in the command, a placeholder without a value, keys of
     another type, and a runtime that is not known where there is no command.
     """
-    defaults, environment = (_mapping(document, key, source) for key in ("defaults", "env"))
+    defaults, environment = (mapping(document, key, source) for key in ("defaults", "env"))
     command = document.get("command")
     if not isinstance(command, str | None):
         raise InputError(f"{source}: command is {quoted(command)}, expected text.")
@@ -64,17 +64,6 @@ def read(document: Mapping[str, Any], text: str, source: str) -> Start:
         description=str(document.get("description") or described or document.get("name") or ""),
         left_out=(*without_meaning(document, known, _REASONS), *unused, *start.left_out),
     )
-
-
-def _mapping(document: Mapping[str, Any], key: str, source: str) -> Mapping[str, Any]:
-    """A table of texts and numbers; raises InputError."""
-    value = document.get(key) or {}
-    if not isinstance(value, dict):
-        raise InputError(f"{source}: {key} is {quoted(value)}, expected names with values.")
-    for name, one in value.items():
-        if isinstance(one, dict | list):
-            raise InputError(f"{source}: {key}.{name} is {quoted(one)}, expected one value.")
-    return value
 
 
 def _of_template(

@@ -158,7 +158,9 @@ def _given(
     listed = found.line.several and flag.key not in ("model", "hub", "nodes")
     if not found.line.several:
         found.values.pop(flag.key, None)
-    for part in text.split(",") if listed else [text]:
+    parts = text.split(",") if listed else [text]
+    # Of a list of which a part has no key, the others alone are another measurement.
+    for part in [text] if flag.by_value and None in map(flag.value, parts) else parts:
         _take(found, flag, name, part)
     return given[taken:]
 
