@@ -9,6 +9,7 @@ import codecs
 import html
 import re
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from nixwulf.core.files import DATA, read_toml
@@ -56,13 +57,13 @@ _GROUPED_COUNT = re.compile(
 
 
 @cache
-def _steps(name: str) -> Any:
-    return read_toml(DATA / name)["steps"]
+def _steps(path: Path) -> Any:
+    return read_toml(path)["steps"]
 
 
-def rewritten(text: str, name: str) -> str:
+def rewritten(text: str, path: Path) -> str:
     """A text after the steps of a file of data: what stands for lines is there for each of them."""
-    for one in _steps(name):
+    for one in _steps(path):
         if any(mark in text for mark in one["marks"]):
             new = partial(_each_line, one.get("instead", ""))
             text = re.sub(one["pattern"], new, text, flags=re.MULTILINE)
@@ -82,13 +83,13 @@ def decoded(content: bytes) -> str:
 
 def plain(text: str) -> str:
     """An output alone, of a text with what people post around it."""
-    text = rewritten(text, "blanks.toml")
+    text = rewritten(text, DATA / "blanks.toml")
     if _WITH_DECIMALS.search(text):
         text = _BLANKS_APART.sub(lambda one: one[1] + one[2].replace(" ", ""), text)
     if "<" in text and _OF_HTML.search(text):
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
-    text = rewritten(text, "wrapping.toml")
+    text = rewritten(text, DATA / "wrapping.toml")
     return _pointed(text) if _COMMA.search(text) else text
 
 

@@ -68,12 +68,11 @@ def test_a_label_that_is_not_known_is_a_sentence(name, label):
 
 
 def test_labels_that_go_on_below_a_result_are_named():
-    more = (
-        "Acceptance rate (%):  61.2\nBy position (%):\n  Position 0:   78.10\n  Position 1: 60.00\n"
-    )
-    text = plain(SMALL["vllm-bench"]).replace("=\n", f"=\n{more}").rstrip("\n=") + f"\n{more}"
+    # hand-made: a block of speculation (form: https://github.com/vllm-project/vllm serve.py)
+    more = "Acceptance rate (%):  61.2\nBy position (%):\n  Position 0:   78.10\n"
+    text = plain(SMALL["vllm-bench"]).rstrip().rstrip("=") + more
     found = account(lambda one: _answer(all_tools()["vllm-bench"], one), text)
-    assert {"78.10", "60.00"} <= {number for *_, number in found.left_out}
+    assert "78.10" in {number for *_, number in found.left_out}
 
 
 def test_numbers_of_json_without_blanks_are_named():

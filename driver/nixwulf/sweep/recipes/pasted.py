@@ -254,7 +254,7 @@ def _plain(text: str) -> str:
     """
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
-    plain = rewritten(plain, "wrappers.toml")
+    plain = rewritten(plain, DATA / "wrappers.toml")
     plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
     if _CONTAINER.search(plain):
         plain = _MOUNTED.sub(lambda one: re.sub(r"[$(){}~]", "", one[0]), plain)
@@ -262,9 +262,8 @@ def _plain(text: str) -> str:
         use = rf"\$(?:\{{{name}\}}|{name}\b)"
         plain = _instead(plain, rf"^[ \t]*{name}=[^\n]*$", use, value)
     for name, _, value in _ALIAS.findall(plain):
-        word = re.escape(name)
-        use = rf"^[ \t]*{word}(?=[ \t])"
-        plain = _instead(plain, rf"^[ \t]*alias[ \t]+{word}=[^\n]*$", use, value)
+        use = rf"^[ \t]*{name}(?=[ \t])"
+        plain = _instead(plain, rf"^[ \t]*alias[ \t]+{name}=[^\n]*$", use, value)
     return plain
 
 
