@@ -158,6 +158,8 @@ def _given(
     listed = found.line.several and flag.key not in ("model", "hub", "nodes")
     if not found.line.several:
         found.values.pop(flag.key, None)
+    if found.line.several and flag.key in _NAMES and (other := getattr(found, flag.key)):
+        found.left_out.append(Omission(_shown(name, [other]), "a case has one"))
     parts = text.split(",") if listed else [text]
     # Of a list of which a part has no key, the others alone are another measurement.
     for part in [text] if flag.by_value and None in map(flag.value, parts) else parts:
@@ -178,8 +180,6 @@ def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
     elif value is None or not _fits(flag.key, value, found.parameters):
         found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
     elif flag.key in _NAMES:
-        if found.line.several and (other := getattr(found, flag.key)):
-            found.left_out.append(Omission(_shown(name, [other]), "a case has one"))
         setattr(found, flag.key, str(value))
     elif flag.reads == "context":
         found.context = int(value)
