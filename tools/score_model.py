@@ -16,7 +16,7 @@ import csv
 import os
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import exp, sqrt
 from pathlib import Path
@@ -68,6 +68,14 @@ _PARTS: Mapping[str, Callable[[Case], bool]] = {
 }
 
 
+_REPEATED = ("decode", "prompt")
+# Of a row: what two sources have to share for their values to be of one configuration.
+_CONFIGURATION = (
+    *("metric", "nodes", "platform", "engine", "backends", "parallelism", "transport"),
+    *("benchmark", "model", "quant", "n_prompt", "n_depth"),
+)
+
+
 def _kind(case: Case) -> str:
     return case.platforms[0].kind
 
@@ -98,6 +106,7 @@ def main() -> None:
     if arguments.points:
         write_points(shipped, rows, arguments.points)
     print_figures(judged, shipped)
+    print_repeated(arguments.csv)
     print_prompts(judged)
     print_anchored(split)
     print_hpl(rows)
@@ -197,6 +206,33 @@ def write_points(shipped: Sequence[Judged], rows: Sequence[Mapping[str, str]], p
             for name, value in one.case.rows:
                 numbers = (f"{number:.4g}" for number in (value, told.value, told.low, told.high))
                 writer.writerow([one.case.label, *numbers, of_row[name]["source_url"]])
+
+
+def print_repeated(tables: Sequence[Path]) -> None:
+    """How far two sources are apart that published one configuration, its build left aside.
+
+    What a source is off from the median of the others is a floor of any prediction's error there.
+    """
+    same: defaultdict[tuple[str, ...], defaultdict[str, list[float]]]
+    same = defaultdict(lambda: defaultdict(list))
+    for row in (row for path in tables for row in csv.DictReader(path.open(encoding="utf-8"))):
+        if row["metric"] in _REPEATED and row["platform"] and not row["same_as"]:
+            key = tuple(row[name].lower() for name in _CONFIGURATION)
+            same[key][row["source"]].append(float(row["value"]))
+    print("what a source is off from the others that published the same configuration")
+    for metric in _REPEATED:
+        for several in (False, True):
+            off = []
+            for key, sources in same.items():
+                if key[0] != metric or (key[1] != "1") is not several:
+                    continue
+                values = [median(values) for values in sources.values()]
+                for i, value in enumerate(values if len(values) > 1 else []):
+                    off.append(abs(median(values[:i] + values[i + 1 :]) / value - 1))
+            title = f"{metric}, {'several nodes' if several else 'one node'}"
+            found = f"median {median(off):.1%} over {len(off)} values" if off else "none"
+            print(f"  {title:24} {found}")
+    print()
 
 
 def print_prompts(judged: Sequence[Judged]) -> None:
