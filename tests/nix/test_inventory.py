@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.inventory.platforms import load_platform, flake_platforms
+from nixwulf.inventory.platforms import flake_platforms, load_platform
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
 

@@ -11,7 +11,7 @@ import yaml
 
 from nixwulf.core.schema import schema
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.inventory.platforms import load_platform, flake_platforms
+from nixwulf.inventory.platforms import flake_platforms, load_platform
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.ops.deploy.plan import make_plan, plan_text
 from nixwulf.plugins.benchmarks import all_benchmarks
