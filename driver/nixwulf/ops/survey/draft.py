@@ -101,15 +101,16 @@ def platform_of(machine: Surveyed) -> tuple[str, tuple[str, ...]]:
         return known[0], ()
     why = f"No platform has the product {product!r}" if product else "The firmware names no product"
     if not (like := platforms_by_chip(signs)):
-        said = "it is measured, and not predicted (docs/new-platform.md)"
-        return generic_of(signs.system), (f"{why}, and none has its chips: {said}.",)
+        said = "none has its chips: it is measured, and not predicted (docs/new-platform.md)."
+        return generic_of(signs.system), (f"{why}, and {said}",)
+    too = (
+        f", which {' and '.join(like[1:])} {'have' if like[2:] else 'has'} too" if like[1:] else ""
+    )
+    installed = "" if like[0] in flake_platforms() else " The flake does not install this platform."
     by = load_platform(like[0])["recognised_by"]
     cards = sum(signs.pci.count(one) for one in by.get("pci", ()))
-    return like[0], (
-        f"{why}; its chip is that of this platform{f', and of {some(like[1:])}' * bool(like[1:])}"
-        f"{', which the flake does not install' * (like[0] not in flake_platforms())}.",
-        *([f"It has {cards} of them; predictions are of one."] if cards > 1 else []),
-    )
+    several = f" It has {cards} of them; predictions are of one." if cards > 1 else ""
+    return like[0], (f"{why}; it is known by its chip{too}.{several}{installed}",)
 
 
 def _disks(machine: Surveyed) -> Iterable[str]:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf.inventory.cluster import Node, load_cluster
+from nixwulf.inventory.cluster import Node, load_cluster, parse_cluster
 from nixwulf.inventory.platforms import is_generic, load_platform, platform_names
 from nixwulf.nodes.facts import parse_facts
 from nixwulf.ops.survey.draft import draft, platform_of, render
 from nixwulf.ops.survey.machines import parse
-from nixwulf.plugins.gates import all_gates, context_of_cluster
+from nixwulf.plugins.gates import all_gates, context_of_cluster, result_of
 from predict_command import refused, ways
 
 MACHINES = tomllib.loads(Path(__file__).with_name("known_machines.toml").read_text())["machines"]
@@ -95,7 +95,7 @@ def test_of_a_chip_that_nobody_knows_is_said_that_it_is_not_predicted(machine):
     "filler", ["To be filled by O.E.M.", "Default string", "System Product Name", " \t"]
 )
 def test_a_filler_of_the_firmwares_maker_is_no_product(filler):
-    found, (why, *_) = platform_of(surveyed({"product": filler, "cpu": "Intel(R) N97"}))
+    found, (why,) = platform_of(surveyed({"product": filler, "cpu": "Intel(R) N97"}))
     assert (found, why[:29]) == ("intel-n", "The firmware names no product")
     found, _ = platform_of(surveyed({"product": filler}))
     assert found == "generic-x86_64"
@@ -105,8 +105,8 @@ def test_of_several_cards_and_chips_the_file_says_so():
     both = {"product": "", "pci": ["10de:2204", "10de:2204", "1002:150e"]}
     found, why = platform_of(surveyed(both))
     assert found == "rtx-3090"
-    assert "and of ryzen-ai-300" in why[0]
-    assert why[1] == "It has 2 of them; predictions are of one."
+    assert "which ryzen-ai-300 has too" in why[0]
+    assert "It has 2 of them; predictions are of one." in why[0]
 
 
 def test_a_card_of_one_identifier_and_another_memory_is_another_card():
@@ -129,3 +129,46 @@ def test_a_platform_by_chip_says_by_what_with_a_source_and_no_two_are_the_same()
             assert by["source"].startswith("https://"), name
             seen.append(json.dumps({key: by[key] for key in by if key != "source"}))
     assert len(seen) == len(set(seen)) > 40
+
+
+@pytest.mark.parametrize(
+    ("lanes", "state"), [((2, 2), "ok"), ((2, 1), "refused")], ids=["whole", "half"]
+)
+def test_a_cable_of_half_its_lanes_between_boxes_known_by_their_chip_is_refused(lanes, state):
+    fabric = {"kind": "thunderbolt-net", "speed_gbps": 20, "mtu": 1500, "subnet": "10.1.0.0/24"}
+    nodes = [
+        {
+            "name": name,
+            "ssh": name,
+            "platform": platform_of(surveyed(MACHINES[1]))[0],
+            "fabrics": {"tb": {"interface": "thunderbolt0", "address": f"10.1.0.{end}"}},
+        }
+        for end, name in enumerate("ab", 1)
+    ]
+    cluster = parse_cluster({"name": "m", "fabrics": {"tb": fabric}, "nodes": nodes}, "m")
+    # hand-made: a cable as the kernel has it (form: https://docs.kernel.org/admin-guide/thunderbolt.html)
+    cable = {"device_name": "b", "tx_speed": "20.0 Gb/s", "rx_speed": "20.0 Gb/s"}
+    cable |= {"tx_lanes": lanes[0], "rx_lanes": lanes[1]}
+    path = "/sys/bus/thunderbolt/devices/0-2"
+    lines = [f"{path}/{key}:{value}" for key, value in cable.items()]
+    facts = parse_facts("\n".join(["", "--", "/proc/sys/kernel/osrelease:7.0.0", *lines]))
+    context = context_of_cluster(cluster, {"a": facts, "b": facts})
+    assert result_of(all_gates()["usb4"], context, cluster.nodes[0], ()).state == state
+
+
+def test_more_memory_for_the_gpu_is_asked_for_by_the_machines_own():
+    nodes = [{"name": "a", "ssh": "a", "platform": "ryzen-ai-300"}]
+    cluster = parse_cluster({"name": "m", "fabrics": {}, "nodes": nodes}, "m")
+    # hand-made: a laptop's 32 GiB (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html)
+    card = "/sys/class/drm/card1/device"
+    lines = [
+        f"{card}/vendor:0x1002",
+        f"{card}/mem_info_gtt_total:{15 * 2**30}",
+        f"{card}/mem_info_vram_total:{2 * 2**30}",
+        "/proc/sys/kernel/osrelease:7.0.0",
+        f"/proc/meminfo:MemTotal:       {30 * 2**20} kB",
+    ]
+    facts = parse_facts("\n".join(["", "--", *lines]))
+    context = context_of_cluster(cluster, {"a": facts})
+    (sentence,) = result_of(all_gates()["gtt"], context, cluster.nodes[0], ()).sentences
+    assert f"ttm.pages_limit={30 * 2**18}" in sentence
