@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import DATA, is_there, read_toml
 from nixwulf.core.schema import check
 from nixwulf.core.text import did_you_mean
 
@@ -99,14 +99,14 @@ def own_platform(name_or_path: str, folder: Path, who: str) -> str:
 
     Raises InputError: there is none, it is no platform, or another one has its name.
     """
-    path = folder / Path(name_or_path).expanduser()
+    path = folder / name_or_path
     if path.suffix != ".toml":
         if name_or_path in flake_platforms() or name_or_path in _chips():
             return name_or_path
         path = folder / f"{name_or_path}.toml"
-        if not path.exists() and name_or_path in _of_user():
+        if not is_there(path) and name_or_path in _of_user():
             path = _of_user()[name_or_path]
-    if not path.exists():
+    if not is_there(path):
         known = platform_names()
         place = f"'{path}' or in '{user_folder()}'" if path.stem == name_or_path else f"'{path}'"
         raise InputError(

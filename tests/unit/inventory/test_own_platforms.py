@@ -152,3 +152,15 @@ def test_the_name_of_a_shipped_one_stays_its_own(tmp_path):
     assert "strix-halo.toml'" in refusal(cluster_file(tmp_path, "strix-halo.toml"))
     (node,) = load_cluster(cluster_file(tmp_path, "strix-halo")).nodes
     assert load_platform(node.platform)["gpu"]["target"] == "gfx1151"
+
+
+@pytest.mark.parametrize("given", ["x" * 300 + ".toml", "/dev/zero/a.toml", "~nobody-here/a.toml"])
+def test_a_path_that_cannot_be_looked_at_is_a_sentence(tmp_path, given):
+    assert ".toml" in refusal(cluster_file(tmp_path, given))
+
+
+def test_what_is_no_platform_file_is_said_to_be_none(tmp_path):
+    (tmp_path / "folder.toml").mkdir()
+    assert "folder.toml: " in refusal(cluster_file(tmp_path, "folder.toml"))
+    said = refusal(cluster_file(tmp_path, "mine.toml"))
+    assert said.startswith(f"{tmp_path}/mine.toml: ")
