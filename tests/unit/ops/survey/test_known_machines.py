@@ -19,11 +19,20 @@ STRIX_HALO = {"gpu", "gtt", "kernel", "known-bad"}
 WEIGHTS_GB = 4.5  # of Llama 3.1 8B in Q4_K_M, without its embeddings, at least
 
 
-# hand-made: what a dump shows of a machine (form: ops/deploy/identity.sh and ops/survey/survey.sh)
+# hand-made: a section of what the survey's script prints (form: ops/deploy/identity.sh)
+SECTION = "\n== {}\n{}\n"
+# hand-made: a GPU as LLVM names it (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html)
+TARGET = "/sys/class/kfd/kfd/topology/nodes/1/properties:gfx_target_version 110501"
+# hand-made: a card's memory (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html)
+VRAM = "/sys/class/drm/card1/device/mem_info_vram_total:{}"
+
+
 def printed(machine):
-    """What the survey's script prints on a machine."""
+    """What the survey's script prints on a machine of which this is known."""
     mac = machine.get("system") == "arm64"
     name = "machdep.cpu.brand_string" if mac else "model name\t"
+    files = [TARGET] if machine.get("targets") == ["gfx1151"] else []
+    files += [VRAM.format(machine["vram_gib"] * 2**30 - 4096)] if "vram_gib" in machine else []
     sections = {
         "kernel": "Darwin" if mac else "Linux",
         "architecture": machine.get("system", "x86_64"),
@@ -32,14 +41,9 @@ def printed(machine):
         "compatible": "\n".join(machine.get("compatible", ())),
         "pci": "\n".join(f"c400\t{one.replace(':', '')}" for one in machine.get("pci", ())),
         "displays": f"      Total Number of Cores: {machine.get('gpu_cores', '')}",
-        "files": "\n".join(
-            [f"/sys/class/kfd/kfd/topology/nodes/1/properties:gfx_target_version {version}"
-             for version in ("110501",) if machine.get("targets") == ["gfx1151"]]
-            + [f"/sys/class/drm/card1/device/mem_info_vram_total:{gib * 2**30 - 4096}"
-               for gib in [machine.get("vram_gib", 0)] if gib]
-        ),
-    }  # fmt: skip
-    return "".join(f"\n== {name}\n{text}\n" for name, text in sections.items())
+        "files": "\n".join(files),
+    }
+    return "".join(SECTION.format(name, text) for name, text in sections.items())
 
 
 def surveyed(machine):
@@ -131,6 +135,29 @@ def test_a_platform_by_chip_says_by_what_with_a_source_and_no_two_are_the_same()
     assert len(seen) == len(set(seen)) > 40
 
 
+# hand-made: a cable (form: https://docs.kernel.org/admin-guide/thunderbolt.html)
+CABLE = [
+    "/sys/bus/thunderbolt/devices/0-2/tx_lanes:{}",
+    "/sys/bus/thunderbolt/devices/0-2/rx_lanes:{}",
+    "/sys/bus/thunderbolt/devices/0-2/tx_speed:20.0 Gb/s",
+    "/sys/bus/thunderbolt/devices/0-2/rx_speed:20.0 Gb/s",
+]
+# hand-made: 32 GiB (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html)
+LAPTOP = [
+    "/sys/class/drm/card1/device/vendor:0x1002",
+    f"/sys/class/drm/card1/device/mem_info_gtt_total:{15 * 2**30}",
+    f"/sys/class/drm/card1/device/mem_info_vram_total:{2 * 2**30}",
+    f"/proc/meminfo:MemTotal:       {30 * 2**20} kB",
+]
+
+
+def facts_of(lines):
+    """The facts of a Linux machine with these lines of files."""
+    # hand-made: the least of a node's facts (form: nodes/facts.sh)
+    head = ["", "--", "/proc/sys/kernel/osrelease:7.0.0"]
+    return parse_facts("\n".join([*head, *lines]))
+
+
 @pytest.mark.parametrize(
     ("lanes", "state"), [((2, 2), "ok"), ((2, 1), "refused")], ids=["whole", "half"]
 )
@@ -146,12 +173,8 @@ def test_a_cable_of_half_its_lanes_between_boxes_known_by_their_chip_is_refused(
         for end, name in enumerate("ab", 1)
     ]
     cluster = parse_cluster({"name": "m", "fabrics": {"tb": fabric}, "nodes": nodes}, "m")
-    # hand-made: a cable as the kernel has it (form: https://docs.kernel.org/admin-guide/thunderbolt.html)
-    cable = {"device_name": "b", "tx_speed": "20.0 Gb/s", "rx_speed": "20.0 Gb/s"}
-    cable |= {"tx_lanes": lanes[0], "rx_lanes": lanes[1]}
-    path = "/sys/bus/thunderbolt/devices/0-2"
-    lines = [f"{path}/{key}:{value}" for key, value in cable.items()]
-    facts = parse_facts("\n".join(["", "--", "/proc/sys/kernel/osrelease:7.0.0", *lines]))
+    lines = [line.format(lanes[place]) for line, place in zip(CABLE, (0, 1, 0, 1), strict=True)]
+    facts = facts_of(lines)
     context = context_of_cluster(cluster, {"a": facts, "b": facts})
     assert result_of(all_gates()["usb4"], context, cluster.nodes[0], ()).state == state
 
@@ -159,16 +182,7 @@ def test_a_cable_of_half_its_lanes_between_boxes_known_by_their_chip_is_refused(
 def test_more_memory_for_the_gpu_is_asked_for_by_the_machines_own():
     nodes = [{"name": "a", "ssh": "a", "platform": "ryzen-ai-300"}]
     cluster = parse_cluster({"name": "m", "fabrics": {}, "nodes": nodes}, "m")
-    # hand-made: a laptop's 32 GiB (form: https://docs.kernel.org/gpu/amdgpu/driver-misc.html)
-    card = "/sys/class/drm/card1/device"
-    lines = [
-        f"{card}/vendor:0x1002",
-        f"{card}/mem_info_gtt_total:{15 * 2**30}",
-        f"{card}/mem_info_vram_total:{2 * 2**30}",
-        "/proc/sys/kernel/osrelease:7.0.0",
-        f"/proc/meminfo:MemTotal:       {30 * 2**20} kB",
-    ]
-    facts = parse_facts("\n".join(["", "--", *lines]))
+    facts = facts_of(LAPTOP)
     context = context_of_cluster(cluster, {"a": facts})
     (sentence,) = result_of(all_gates()["gtt"], context, cluster.nodes[0], ()).sentences
     assert f"ttm.pages_limit={30 * 2**18}" in sentence
