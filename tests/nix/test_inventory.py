@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.inventory.platforms import load_platform, platform_names
+from nixwulf.inventory.platforms import flake_platforms, load_platform
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
 
@@ -66,4 +66,4 @@ def _ends(node, fabric):
 
 def test_both_know_the_same_platforms(flake):
     seen = flake.value("lib.platforms")
-    assert seen == {name: load_platform(name) for name in platform_names()}
+    assert seen == {name: load_platform(name) for name in flake_platforms()}

@@ -54,7 +54,8 @@ def machine(name: str, *interfaces: Interface, product="", reached_at="", **othe
         disks=others.pop("disks", ()),
     )
     hardware = others.pop("hardware", Hardware())
-    return Surveyed(Node(name, "", name), found, hardware, interfaces, reached_at)
+    node = Node(name, "", name)
+    return Surveyed(node, found, hardware, interfaces, reached_at, pci=others.pop("pci", ()))
 
 
 Wired = Sequence[set[tuple[str, str]]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from markdown import code, link, number, table
 
-from nixwulf.inventory.platforms import load_platform, platform_names
+from nixwulf.inventory.platforms import flake_platforms, load_platform, shipped_platforms
 
 _UNITS = {
     "memory_gib": ("memory", "GiB"),
@@ -26,6 +26,12 @@ What is known of each kind of machine, from `driver/nixwulf/data/platforms/`; `p
 from it and gates judge by it. [platform-file.md](platform-file.md) has the keys,
 [hardware.md](../hardware.md) how each machine is set up.
 """
+_BY_CHIP = """## By chip
+
+From `driver/nixwulf/data/chips.toml`: what holds of any machine with a chip. `cluster new` gives it
+to a machine that has no file of its own, the flake installs none of them.
+
+"""
 _LINKS = """# Links
 
 Round trip and rate of a kind of fabric and transport, taken by `predict` where nothing was
@@ -36,7 +42,7 @@ measured, which it then says.
 
 def pages() -> dict[str, str]:
     """The pages of platforms and links."""
-    parts = [_INTRODUCTION, *map(_platform, platform_names())]
+    parts = [_INTRODUCTION, *map(_platform, flake_platforms()), _by_chip()]
     return {"platforms.md": "\n".join(parts), "links.md": _links()}
 
 
@@ -78,6 +84,30 @@ def _platform(name: str) -> str:
     by_hand = "\nBy hand:\n\n" + "\n".join(steps) + "\n" if steps else ""
     title = f"## {name}\n\n{facts['description']} ({code(facts['system'])}).\n\n"
     return title + table(["", "", "", ""], rows) + by_hand
+
+
+def _by_chip() -> str:
+    rows = []
+    for name in sorted(set(shipped_platforms()) - set(flake_platforms())):
+        facts = load_platform(name)
+        by = facts.get("recognised_by", {})
+        signs = [by.get("cpu"), by.get("compatible"), *by.get("pci", ())]
+        figures = [
+            f"{words.partition(',')[0]} {number(facts[key]['value'])} {unit}"
+            + (f" ({facts[key]['note']})" if "note" in facts[key] else "")
+            for key, (words, unit) in _UNITS.items()
+            if key in facts
+        ]
+        kept = [facts[key]["source"] for key in _UNITS if key in facts]
+        rows.append([
+            code(name),
+            facts["description"],
+            "; ".join(figures),
+            " or ".join(map(code, filter(None, signs))),
+            " ".join(map(link, dict.fromkeys(kept))),
+        ])  # fmt: skip
+    head = ["platform", "machine", "facts", "recognised by", "sources"]
+    return _BY_CHIP + table(head, rows)
 
 
 def _port(port: dict[str, Any]) -> list[str]:

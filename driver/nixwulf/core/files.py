@@ -97,9 +97,9 @@ def find_input(name_or_path: str, folder: str, suffix: str, writer: str = "") ->
     is_path = path.suffix == suffix or path.is_absolute()
     for place in () if is_path else _places(folder):
         named = place / f"{name_or_path}{suffix}"
-        if _is_there(named):
+        if is_there(named):
             return named
-    if _is_there(path) and (is_path or not path.is_dir()):
+    if is_there(path) and (is_path or not path.is_dir()):
         return path
     missing = path if is_path else Path(folder) / f"{name_or_path}{suffix}"
     own = f" Write your own by '{writer} {shlex.quote(str(missing))}'." if writer else ""
@@ -117,7 +117,7 @@ def _places(folder: str) -> tuple[Path, ...]:
     return Path(folder), DATA / folder
 
 
-def _is_there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
     """Whether there may be a file: of one that cannot be looked at, reading it says why."""
     try:
         path.stat()

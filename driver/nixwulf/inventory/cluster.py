@@ -12,9 +12,8 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_toml
 from nixwulf.core.schema import check
-from nixwulf.core.text import did_you_mean
 from nixwulf.inventory.fabrics import KINDS, Attachment, Ends, cable_all, ends_problem
-from nixwulf.inventory.platforms import load_platform, memory_bandwidth_gbs, platform_names
+from nixwulf.inventory.platforms import load_platform, memory_bandwidth_gbs, own_platform
 
 LAB_PLATFORM = "lab"
 PRIVATE = "PRIVATE KEY-----"
@@ -302,11 +301,8 @@ def _is_no_machine(address: ipaddress.IPv4Address) -> bool:
 
 def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> Node:
     name = values["name"]
-    if values["platform"] not in platform_names():
-        raise InputError(
-            f"{source}: node {name!r} has the unknown platform {values['platform']!r}; "
-            f"{did_you_mean(values['platform'], platform_names())}"
-        )
+    who = f"{source}: node {name!r}"
+    platform = own_platform(values["platform"], Path(source).parent, who)
     fabrics_of_node: dict[str, Attachment] = {}
     links: dict[str, dict[str, Attachment]] = {}
     for key, place in values.get("fabrics", {}).items():
@@ -328,7 +324,7 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
     switch = values.get("power_switch")
     return Node(
         name,
-        values["platform"],
+        platform,
         values["ssh"],
         fabrics_of_node,
         values.get("disk"),

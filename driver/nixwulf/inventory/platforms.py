@@ -1,27 +1,78 @@
-"""Platforms: the facts of a kind of machine, each with its source, one TOML file a platform."""
+"""Platforms: the facts of a kind of machine, each with its source, by name, product or chip.
+
+Of those that the flake installs, each is a file of data/platforms; data/chips.toml has the others;
+a file of the user's own stands beside a cluster file, or in ~/.config/nixwulf/platforms.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import DATA, is_there, read_toml
 from nixwulf.core.schema import check
+from nixwulf.core.text import did_you_mean
 
 NOMINAL_SHARE = 0.86
 """Of a nominal memory bandwidth where none was measured: what the Framework's GPU reads."""
+GENERIC = "generic-x86_64"
 _FOLDER = DATA / "platforms"
+_WHAT_TO_WRITE = "name, description, system, facts with sources (docs/reference/platform-file.md)"
+_own: dict[str, Path] = {}
+
+# What firmware says where its maker wrote nothing, in small letters
+# (https://github.com/dominiksalvet/asus-fan-control/issues/93 has the last).
+_NO_PRODUCT = frozenset(
+    {"to be filled by o.e.m.", "default string", "not specified", "o.e.m.", "system product name"}
+)
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What a machine says of its make and its chips; empty where it says nothing.
+
+    system: as Nix calls it, such as 'x86_64-linux'. product: of the firmware. cpu: the processor's
+    name. compatible: of the device tree. pci: 'vendor:device' of each PCI device. targets: GPUs as
+    LLVM names them. vram_gib: of each card, GiB. gpu_cores: of a Mac; 0 where that is not known.
+    """
+
+    system: str
+    product: str = ""
+    cpu: str = ""
+    compatible: tuple[str, ...] = ()
+    pci: tuple[str, ...] = ()
+    targets: frozenset[str] = frozenset()
+    vram_gib: frozenset[int] = frozenset()
+    gpu_cores: int = 0
+
+    @property
+    def called(self) -> str:
+        """Its product, where that says something, else its processor."""
+        return product_of(self) or self.cpu or next(iter(self.compatible), "machine without a name")
 
 
 @cache
-def platform_names() -> tuple[str, ...]:
-    """The names of all known platforms, sorted."""
+def flake_platforms() -> tuple[str, ...]:
+    """The names of the platforms that the flake knows too, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+@cache
+def shipped_platforms() -> tuple[str, ...]:
+    """The names of all platforms that came with the driver, sorted."""
+    return tuple(sorted({*flake_platforms(), *_chips()}))
+
+
+def platform_names() -> tuple[str, ...]:
+    """The names of all platforms that are known here, also the user's own, sorted."""
+    return tuple(sorted({*shipped_platforms(), *_own, *_of_user()}))
 
 
 def gpu_vendor(platform: str | Path) -> str:
@@ -37,12 +88,57 @@ def is_macos(platform: str | Path) -> bool:
 def load_platform(name_or_path: str | Path) -> dict[str, Any]:
     """The facts of a platform, by name or by file; raises InputError."""
     path = Path(name_or_path)
-    return _read(path) if path.suffix == ".toml" else deepcopy(_shipped(str(name_or_path)))
+    return _read(path) if path.suffix == ".toml" else deepcopy(_known(str(name_or_path)))
+
+
+def own_platform(name_or_path: str, folder: Path, who: str) -> str:
+    """The name of the platform that a cluster file in a folder means, known from now on.
+
+    name_or_path: of one that came with the driver, of NAME.toml in that folder or in the user's, or
+    the path of a file, from that folder. who: whose platform it is, as errors begin.
+
+    Raises InputError: there is none, it is no platform, or another one has its name.
+    """
+    path = folder / name_or_path
+    if path.suffix != ".toml":
+        if name_or_path in flake_platforms() or name_or_path in _chips():
+            return name_or_path
+        path = folder / f"{name_or_path}.toml"
+        if not is_there(path) and name_or_path in _of_user():
+            path = _of_user()[name_or_path]
+    if not is_there(path):
+        known = platform_names()
+        place = f"'{path}' or in '{user_folder()}'" if path.stem == name_or_path else f"'{path}'"
+        raise InputError(
+            f"{who} has the unknown platform {name_or_path!r}; {did_you_mean(path.stem, known)} "
+            f"One of your own goes to {place}: {_WHAT_TO_WRITE}."
+        )
+    facts = load_platform(path)
+    name = str(facts["name"])
+    if name in shipped_platforms() or load_platform(_own.setdefault(name, path)) != facts:
+        other = f"'{_own[name]}'" if name in _own else "one that came with nixwulf"
+        raise InputError(f"{who} has the platform '{path}', whose name {other} has too; rename it.")
+    return name
+
+
+def user_folder() -> Path:
+    """Where the user's own platforms are: nixwulf/platforms in $XDG_CONFIG_HOME or ~/.config."""
+    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(config) / "nixwulf" / "platforms"
+
+
+def _of_user() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(user_folder().glob("*.toml"))}
 
 
 @cache
-def _shipped(name: str) -> dict[str, Any]:
+def _known(name: str) -> dict[str, Any]:
     """Read and checked once: a search asks two thousand times."""
+    if name not in flake_platforms():
+        if facts := _chips().get(name):
+            return facts
+        if path := _own.get(name) or _of_user().get(name):
+            return _read(path)
     return _read(_FOLDER / f"{name}.toml")
 
 
@@ -51,12 +147,20 @@ def _read(path: Path) -> dict[str, Any]:
     check(document, "platform", str(path))
     if document["name"] != path.stem:
         raise InputError(f"{path}: name is {document['name']!r}, expected {path.stem!r}.")
+    by = document.get("recognised_by", {})
+    for text in (document.get("install", {}).get("product"), by.get("cpu"), by.get("compatible")):
+        try:
+            re.compile(text or "")
+        except re.error as error:
+            raise InputError(f"{path}: {text!r} is no regular expression: {error}.") from None
     return document
 
 
 @cache
-def _all() -> dict[str, dict[str, Any]]:
-    return {name: load_platform(name) for name in platform_names()}
+def _chips() -> dict[str, dict[str, Any]]:
+    """Those of data/chips.toml, in its order."""
+    tables = read_toml(DATA / "chips.toml")
+    return {name: {"name": name, **facts} for name, facts in tables.items()}
 
 
 def memory_bandwidth_gbs(platform: Mapping[str, Any]) -> float:
@@ -66,27 +170,54 @@ def memory_bandwidth_gbs(platform: Mapping[str, Any]) -> float:
     return float(measured) or NOMINAL_SHARE * float(nominal)
 
 
+def product_of(signs: Signs) -> str:
+    """The product of a machine; empty where its firmware says nothing or a filler."""
+    return "" if signs.product.strip().lower() in _NO_PRODUCT else signs.product.strip()
+
+
 def platforms_of(product: str) -> list[str]:
     """The platforms whose machines the firmware calls so; more than one would be a mistake."""
-    products = {name: facts.get("install", {}).get("product") for name, facts in _all().items()}
     return [
         name
-        for name, pattern in products.items()
-        if pattern and product and re.search(pattern, product)
+        for name in _candidates()
+        if (pattern := load_platform(name).get("install", {}).get("product"))
+        and product
+        and re.search(pattern, product)
     ]
 
 
-def platforms_like(system: str, vendor: str, target: str | None) -> list[str]:
-    """The platforms that a machine may be whose product is not known, by its GPU.
+def platforms_by_chip(signs: Signs) -> list[str]:
+    """The platforms that a machine may be by its chips, the user's own and the likeliest first."""
+    return [name for name in _candidates() if _has_chip(load_platform(name), signs)]
 
-    system: what Nix calls it, such as 'x86_64-linux'. target: the GPU as LLVM names it, None where
-    it is not known.
-    """
-    found = []
-    for name, facts in _all().items():
-        gpu = facts.get("gpu", {})
-        unnamed = "product" not in facts.get("install", {}) and facts["system"] == system
-        same = vendor and gpu.get("vendor") == vendor
-        if unnamed and same and (target is None or gpu.get("target", target) == target):
-            found.append(name)
-    return found
+
+def generic_of(system: str) -> str:
+    """The platform of a machine of which nothing is known but its system."""
+    if system.endswith("-darwin"):
+        return "generic-darwin"
+    return "generic-aarch64" if system.startswith("aarch64-") else GENERIC
+
+
+def is_generic(platform: str) -> bool:
+    """Whether nothing is known of a platform's machines but their system."""
+    return platform.startswith("generic-")
+
+
+def _candidates() -> Iterator[str]:
+    yield from dict.fromkeys((*_own, *_of_user(), *flake_platforms(), *_chips()))
+
+
+def _has_chip(facts: Mapping[str, Any], signs: Signs) -> bool:
+    by, gpu = facts.get("recognised_by", {}), facts.get("gpu", {})
+    cores, vram = by.get("gpu_cores"), by.get("vram_gib")
+    differs = (
+        facts["system"] != signs.system
+        or (cores and signs.gpu_cores and cores != signs.gpu_cores)
+        or (vram and signs.vram_gib and vram not in signs.vram_gib)
+    )
+    return not differs and bool(
+        ("cpu" in by and re.search(by["cpu"], signs.cpu))
+        or ("compatible" in by and any(re.search(by["compatible"], x) for x in signs.compatible))
+        or {*by.get("pci", ())} & {*signs.pci}
+        or ("pci" in by and gpu.get("shared_memory") and gpu.get("target") in signs.targets)
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nixwulf.core.errors import InputError
-from nixwulf.inventory.platforms import platform_names
+from nixwulf.inventory.platforms import flake_platforms
 from nixwulf.plugins.engines import all_engines
 from nixwulf.results.publish import words
 
@@ -172,7 +172,7 @@ def record_of(platform, model, version, benchmark):
 def test_what_is_ours_has_our_names():
     engines = {record["case"]["engine"] for record in MADE if "engine" in record["case"]}
     assert engines - set(all_engines()) == {"ollama"}
-    ours = set(platform_names()) - {"generic-x86_64", "lab"}
+    ours = set(flake_platforms()) - {"generic-x86_64", "lab"}
     assert ours <= {name for record in MADE for name in record["cluster"]["platforms"]}
     for record in MADE:
         if record["case"]["nodes"] == 1:

@@ -17,9 +17,15 @@ from typing import Any
 from nixwulf.core.text import as_typed, clean, plural, some
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabrics import Attachment
-from nixwulf.inventory.platforms import platforms_like, platforms_of
-from nixwulf.nodes import macos
-from nixwulf.nodes.interfaces import AMD
+from nixwulf.inventory.platforms import (
+    flake_platforms,
+    generic_of,
+    is_generic,
+    load_platform,
+    platforms_by_chip,
+    platforms_of,
+    product_of,
+)
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.deploy.refusals import shown
 from nixwulf.ops.survey.fabrics import fabric_drafts
@@ -36,9 +42,6 @@ from nixwulf.ops.survey.wires import (
     try_pairs,
     wires,
 )
-
-UNKNOWN_PLATFORM = "generic-x86_64"
-_VENDORS = {AMD: "amd", "0x10de": "nvidia"}
 
 Place = tuple[str | int, ...]
 
@@ -90,21 +93,24 @@ def draft(
 
 
 def platform_of(machine: Surveyed) -> tuple[str, tuple[str, ...]]:
-    """The platform of a machine, and why it may be another one."""
-    product = machine.machine.product
+    """The platform of a machine, and why it may be another one, or why nothing is known of it."""
+    signs = machine.signs
+    product = product_of(signs)
     known = platforms_of(product)
     if len(known) == 1:
         return known[0], ()
-    system, hardware = machine.machine.system, machine.hardware
-    vendors = [_VENDORS[gpu.vendor] for gpu in hardware.gpus if gpu.vendor in _VENDORS]
-    vendor = next(iter(vendors), "apple" if machine.machine.kernel == macos.SYSTEM else "")
-    like = platforms_like(system, vendor, next(iter(sorted(hardware.targets)), None))
     why = f"No platform has the product {product!r}" if product else "The firmware names no product"
-    if len(like) == 1:
-        return like[0], (f"{why}; the GPU is that of this platform.",)
-    if like:
-        return UNKNOWN_PLATFORM, (f"{why}; the GPU is that of {' and of '.join(like)}.",)
-    return UNKNOWN_PLATFORM, (f"{why}: it is measured, and not predicted (docs/new-platform.md).",)
+    if not (like := platforms_by_chip(signs)):
+        said = "none has its chips: it is measured, and not predicted (docs/new-platform.md)."
+        return generic_of(signs.system), (f"{why}, and {said}",)
+    too = (
+        f", which {' and '.join(like[1:])} {'have' if like[2:] else 'has'} too" if like[1:] else ""
+    )
+    installed = "" if like[0] in flake_platforms() else " The flake does not install this platform."
+    by = load_platform(like[0])["recognised_by"]
+    cards = sum(signs.pci.count(one) for one in by.get("pci", ()))
+    several = f" It has {cards} of them; predictions are of one." if cards > 1 else ""
+    return like[0], (f"{why}; it is known by its chip{too}.{several}{installed}",)
 
 
 def _disks(machine: Surveyed) -> Iterable[str]:
@@ -201,9 +207,17 @@ def additions(cluster: Cluster, real: Cluster) -> list[str]:
 
 def _of_machines(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) -> Iterable[str]:
     for node, machine, found in zip(cluster.nodes, machines, real.nodes, strict=True):
-        if found.platform not in {UNKNOWN_PLATFORM, node.platform}:
+        # By its chip alone a machine is what the file says, if that is more than nothing.
+        sure = bool(platforms_of(product_of(machine.signs))) or is_generic(node.platform)
+        managed = "deploy" in cluster.document and found.platform not in flake_platforms()
+        if (
+            found.platform != node.platform
+            and sure
+            and not managed
+            and not is_generic(found.platform)
+        ):
             yield (
-                f"Node {node.name!r} is a {machine.machine.product!r}, of the platform "
+                f"Node {node.name!r} is a {machine.signs.called!r}, of the platform "
                 f"{found.platform!r}, and the file has {node.platform!r}."
             )
         if node.disk is not None and machine.machine.disks and not machine.machine.disk(node.disk):

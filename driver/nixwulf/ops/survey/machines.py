@@ -10,28 +10,52 @@ from nixwulf.core.errors import GateError, InputError
 from nixwulf.core.files import shipped_text
 from nixwulf.core.printed import check_numbers
 from nixwulf.inventory.cluster import Node
+from nixwulf.inventory.platforms import Signs
 from nixwulf.nodes import interfaces, macos
 from nixwulf.nodes.interfaces import Hardware, Interface
 from nixwulf.nodes.ssh import Connection, each, open_all
 from nixwulf.ops.deploy.machine import Machine, identity_script, parse_machine
 
 _LIMIT_S = 60
+# Of a line of /proc/bus/pci/devices: bus and function, vendor and device.
+_PCI = re.compile(r"^[0-9a-f]{4}\t([0-9a-f]{4})([0-9a-f]{4})\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A machine as it answered; reached_at: its address that ssh came to, empty where unknown."""
+    """A machine as it answered; reached_at: its address that ssh came to, empty where unknown.
+
+    cpu, compatible, pci, gpu_cores: as in Signs.
+    """
 
     node: Node
     machine: Machine
     hardware: Hardware
     interfaces: tuple[Interface, ...]
     reached_at: str = ""
+    cpu: str = ""
+    compatible: tuple[str, ...] = ()
+    pci: tuple[str, ...] = ()
+    gpu_cores: int = 0
 
     @property
     def name(self) -> str:
         """Its node's name."""
         return self.node.name
+
+    @property
+    def signs(self) -> Signs:
+        """What tells its platform."""
+        return Signs(
+            system=self.machine.system,
+            product=self.machine.product,
+            cpu=self.cpu,
+            compatible=self.compatible,
+            pci=self.pci,
+            targets=self.hardware.targets,
+            vram_gib=frozenset(round(gpu.vram_bytes / 2**30) for gpu in self.hardware.gpus) - {0},
+            gpu_cores=self.gpu_cores,
+        )
 
     @property
     def identity(self) -> frozenset[tuple[str, str, str]]:
@@ -85,7 +109,18 @@ def parse(node: Node, text: str) -> Surveyed:
         )
     session = sections.get("ssh", "").split()
     reached_at = session[2] if len(session) == 4 else ""  # noqa: PLR2004 - both ends' address and port
-    return Surveyed(node, parse_machine(text), found, ports, reached_at)
+    cores = re.search(r"Total Number of Cores: ([0-9]{1,3})\b", sections.get("displays", ""))
+    return Surveyed(
+        node,
+        parse_machine(text),
+        found,
+        ports,
+        reached_at,
+        cpu=sections.get("cpu", "").partition("\n")[0].rpartition(": ")[2].strip(),
+        compatible=tuple(sections.get("compatible", "").split()),
+        pci=tuple(map(":".join, _PCI.findall(sections.get("pci", "")))),
+        gpu_cores=int(cores[1]) if cores else 0,
+    )
 
 
 def check_different(machines: Sequence[Surveyed]) -> None:

@@ -5,6 +5,10 @@ section ssh
 echo "$SSH_CONNECTION"
 
 if ! [ -e /proc/meminfo ]; then
+  section cpu
+  sysctl machdep.cpu.brand_string
+  section displays
+  system_profiler SPDisplaysDataType
   section interfaces
   ifconfig -a
   section ports
@@ -16,6 +20,12 @@ if ! [ -e /proc/meminfo ]; then
   exit 0
 fi
 
+section cpu
+grep -m 1 '^model name' /proc/cpuinfo
+section compatible
+tr '\000' '\n' </proc/device-tree/compatible
+section pci
+cut -f 1-2 /proc/bus/pci/devices
 section addresses
 ip -j -d address
 section folders

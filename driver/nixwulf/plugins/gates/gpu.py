@@ -82,10 +82,11 @@ def _judge_gtt(context: GateContext, node: Node) -> Iterator[Verdict]:
     gpu = max(gpus, key=lambda gpu: gpu.gtt_bytes)
     whole = facts.memory_total + gpu.vram_bytes
     if gpu.gtt_bytes + gpu.vram_bytes < _LEAST_SHARE * whole:
+        most = whole * 15 // 16  # of 128 GiB what people take, 120
         yield refused(
             f"The GPU of node {node.name!r} may have {_gib(gpu.gtt_bytes)} GiB (and "
             f"{_gib(gpu.vram_bytes)} of its own) of {_gib(whole)}, the kernel's default; deploy "
-            "it, or boot it with 'ttm.pages_limit=31457280' for 120 GiB."
+            f"it, or boot it with 'ttm.pages_limit={most >> 12}' for {_gib(most)} GiB."
         )
 
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import login
-from nixwulf.inventory.platforms import platform_names
+from nixwulf.inventory.platforms import shipped_platforms
 from nixwulf.results.publish.words import WORD, is_public
 from nixwulf.results.publish.words import texts as texts_of
 from nixwulf.results.record import Record
@@ -270,7 +270,7 @@ Words = dict[str, Word]
 
 def closed_words(names: Iterable[str]) -> frozenset[str]:
     """These names and the platforms': a value that is one of them stays, whatever it is."""
-    return frozenset({*platform_names(), *names})
+    return frozenset({*shipped_platforms(), *names})
 
 
 def known_words(

@@ -99,3 +99,27 @@ def test_a_wire_that_the_file_lacks_is_reported_and_is_no_fault():
         [],
         ["Not in the file, and need not be: a wire of a (cable0), b (cable0)."],
     )
+
+
+@pytest.mark.parametrize(
+    ("platform", "deploy", "said"),
+    [
+        ("generic-x86_64", False, True),
+        ("strix-halo", False, False),
+        ("minisforum-ms-s1-max", False, False),
+        ("generic-x86_64", True, False),
+    ],
+)
+def test_a_machine_known_by_its_chip_contradicts_a_file_that_knows_nothing_of_it(
+    platform, deploy, said
+):
+    """A file with [deploy] has to name a platform of the flake."""
+    there = [machine("a", pci=("1002:1586",))]
+    document = surveyed(there, []).document
+    real = parse_cluster(document, "there")
+    ours = copy.deepcopy(document)
+    ours["nodes"][0]["platform"] = platform
+    if deploy:
+        ours["deploy"] = {"ssh_keys": ["ssh-ed25519 AAAA you"]}
+    sentences = differences(parse_cluster(ours, "mine.toml"), there, real)
+    assert ["of the platform 'strix-halo'" in one for one in sentences] == [True] * said
