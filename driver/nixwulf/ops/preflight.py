@@ -77,18 +77,22 @@ def preflight(
     return Preflight(cluster, tuple(results))
 
 
+def programs() -> tuple[str, ...]:
+    """What is looked for on the PATH of nodes: the link's programs and those of all engines."""
+    of_engines = (name for engine in engines.all_engines().values() for name in engine.programs)
+    return tuple(dict.fromkeys([*link.PROGRAMS, *of_engines]))
+
+
 def _gather(reached: Mapping[str, Connection]) -> tuple[dict[str, Facts], dict[str, str]]:
     """Facts of the nodes; where one stops answering, of each by itself, and why not."""
-    of_engines = (name for engine in engines.all_engines().values() for name in engine.programs)
-    programs = tuple(dict.fromkeys([*link.PROGRAMS, *of_engines]))
     try:
-        return gather(reached.values(), programs), {}
+        return gather(reached.values(), programs()), {}
     except NixwulfError:
         facts: dict[str, Facts] = {}
         lost = {}
         for name, node in reached.items():
             try:
-                facts |= gather([node], programs)
+                facts |= gather([node], programs())
             except NixwulfError as error:
                 lost[name] = error.message
         return facts, lost
