@@ -126,7 +126,7 @@ class Reading:
     @classmethod
     def of(cls, text: str) -> Reading:
         """The reading of the script's output."""
-        lines = text.partition("\n--\n")[2].splitlines()
+        lines = f"\n{text}".partition("\n--\n")[2].splitlines()
         return cls(parse_facts(text), _by_file(lines), "\n".join(lines))
 
 

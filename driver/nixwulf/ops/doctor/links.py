@@ -76,6 +76,8 @@ def _pcie_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> I
     """Of interfaces that are one port of one card together, since they share its link."""
     lanes = {float(key): value for key, value in check.numbers["lane_gbps"].items()}
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
+    # Of a platform whose slot is known a cluster file says what the link should carry.
+    slot = any(port["kind"] == "pcie" for port in subject.platform.get("ports", ()))
     ports: dict[str, list[tuple[str, float, float]]] = {}
     folders = subject.folders(f"{_NET}*")
     for one in subject.interfaces:
@@ -83,7 +85,8 @@ def _pcie_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> I
         now = lanes.get(_speed(files.get("device/current_link_speed", "")), 0.0)
         rate = now * _width(files.get("device/current_link_width", ""))
         speed = one.speed_gbps if one.carrier else None
-        if rate and speed and one.medium in _WIRED:
+        judged = one.name in wanted or not slot
+        if rate and speed and judged and one.medium in _WIRED:
             port = one.physical_port or one.name
             ports.setdefault(port, []).append(
                 (one.name, rate, min(speed, wanted.get(one.name, speed)))
