@@ -138,9 +138,11 @@ def _modes(lines: Sequence[str]) -> set[int]:
 
 def _port_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
+    folders = subject.reading.lines.get("@folders", ())
     for one in subject.interfaces:
         speed = one.speed_gbps if one.carrier and one.medium in {"ethernet", "infiniband"} else None
-        if not speed:
+        # One that is no hardware, such as a veth or a bridge, has a rate in name only.
+        if not speed or f"../../devices/virtual/net/{one.name}" in folders:
             continue
         read = f"{one.name} is linked at {speed:g} Gbit/s"
         modes = _modes(subject.reading.lines.get(f"@ethtool {one.name}", ()))
