@@ -36,6 +36,8 @@ def _script(files: Iterable[str], faults: str) -> str:
     )
 
 
+_SCRIPT = _script(HARDWARE_FILES, "")
+
 NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
 _LOOK_S = 0.1
 # Seconds since the boot and seconds that all CPUs idled, twice; macOS has neither.
@@ -113,7 +115,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Reading:
+class NodeReading:
     """Facts of a node, and all that it printed: lines by file, or by '@' and a name of facts.sh.
 
     text: of what has no such beginning, as of macOS's programs.
@@ -124,7 +126,7 @@ class Reading:
     text: str = ""
 
     @classmethod
-    def of(cls, text: str) -> Reading:
+    def of(cls, text: str) -> NodeReading:
         """The reading of the script's output."""
         lines = f"\n{text}".partition("\n--\n")[2].splitlines()
         return cls(parse_facts(text), _by_file(lines), "\n".join(lines))
@@ -132,16 +134,18 @@ class Reading:
 
 def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[str, Facts]:
     """Facts of nodes by name, in parallel, one round trip a node; raises NixwulfError."""
-    found = _ask(connections, _script(HARDWARE_FILES, ""), programs)
-    for reading in found.values():
+    found = _ask(connections, _SCRIPT, programs)
+    facts = {}
+    for name, reading in found.items():
         if isinstance(reading, NixwulfError):
             raise reading
-    return {name: reading.facts for name, reading in found.items() if isinstance(reading, Reading)}
+        facts[name] = reading.facts
+    return facts
 
 
 def gather_readings(
     connections: Iterable[Connection], programs: Iterable[str], faults: str
-) -> dict[str, Reading | NixwulfError]:
+) -> dict[str, NodeReading | NixwulfError]:
     """Of nodes by name, in one round trip a node, what doctor judges, or why there is nothing.
 
     Args:
@@ -154,7 +158,7 @@ def gather_readings(
 
 def _ask(
     connections: Iterable[Connection], script: str, programs: Iterable[str]
-) -> dict[str, Reading | NixwulfError]:
+) -> dict[str, NodeReading | NixwulfError]:
     nodes = list(connections)
     before = time.time()
     answers = run_all(nodes, ["sh", "-c", script, "sh", *programs], timeout_s=30)
@@ -167,7 +171,7 @@ def _ask(
 
 def _reading(
     name: str, answer: Unreachable | CompletedProcess[str], before: float, after: float
-) -> Reading | NixwulfError:
+) -> NodeReading | NixwulfError:
     if isinstance(answer, Unreachable):
         return answer
     if answer.returncode in NOT_RUN:
@@ -176,7 +180,7 @@ def _reading(
             "there."
         )
     try:
-        found = Reading.of(check_numbers(name, answer.stdout))
+        found = NodeReading.of(check_numbers(name, answer.stdout))
     except NixwulfError as error:
         return error
     theirs = found.facts.time_of_day

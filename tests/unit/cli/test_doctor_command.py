@@ -6,13 +6,14 @@ import pytest
 from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
-from nixwulf.nodes.facts import Reading
+from nixwulf.nodes.facts import NodeReading
 from nixwulf.nodes.ssh import Connection
 from nixwulf.ops.doctor import examine
 from tool_outputs import fixture
 
-WELL = Reading.of(fixture("doctor/raspberry-pi-cm5.txt"))
-HOT = Reading.of(fixture("doctor/raspberry-pi-cm5.txt") + "@log:Undervoltage detected!\n")
+WELL = NodeReading.of(fixture("doctor/raspberry-pi-cm5.txt"))
+# hand-made: no Pi is at hand (form: https://github.com/geerlingguy/sbc-reviews/issues/21)
+HOT = NodeReading.of(fixture("doctor/raspberry-pi-cm5.txt") + "@log:Undervoltage detected!\n")
 
 
 @pytest.fixture

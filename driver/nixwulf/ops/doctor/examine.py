@@ -11,7 +11,7 @@ from nixwulf.core.text import plural, some
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform, platforms_like, platforms_of
 from nixwulf.nodes import macos
-from nixwulf.nodes.facts import Facts, Reading, gather_readings
+from nixwulf.nodes.facts import Facts, NodeReading, gather_readings
 from nixwulf.nodes.interfaces import AMD
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
@@ -61,7 +61,7 @@ def doctor(connections: Mapping[str, Connection], cluster: Cluster | None) -> Ex
     subjects = [
         subject_of(nodes[name], reading, cluster)
         for name, reading in readings.items()
-        if isinstance(reading, Reading)
+        if isinstance(reading, NodeReading)
     ]
     answered = {one.node.name: connections[one.node.name] for one in subjects}
     findings = [
@@ -82,7 +82,7 @@ def doctor(connections: Mapping[str, Connection], cluster: Cluster | None) -> Ex
     return Examination(tuple(connections), tuple(findings))
 
 
-def subject_of(node: Node, reading: Reading, cluster: Cluster | None) -> Subject:
+def subject_of(node: Node, reading: NodeReading, cluster: Cluster | None) -> Subject:
     """What is examined of a node: of a cluster file with its platform and its fabrics."""
     platform = load_platform(node.platform or platform_of(reading.facts))
     fabrics: Sequence[Fabric] = tuple(cluster.fabrics.values()) if cluster else ()

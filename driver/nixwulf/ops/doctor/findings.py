@@ -18,7 +18,7 @@ from nixwulf.core.text import clean, plural
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabrics import Attachment
 from nixwulf.nodes import macos
-from nixwulf.nodes.facts import Facts, Reading
+from nixwulf.nodes.facts import Facts, NodeReading
 from nixwulf.nodes.interfaces import Interface, parse_interfaces
 
 State = Literal["ok", "warning", "wrong", "unknown"]
@@ -61,25 +61,25 @@ class Check:
     pattern: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
-    def ok(self, read: str, expected: str = "") -> Found:
+    def ok(self, read: str, expected: str = "") -> Judged:
         """It is as it should be."""
-        return Found("ok", read, expected)
+        return Judged("ok", read, expected)
 
-    def bad(self, read: str, expected: str = "", state: State | None = None) -> Found:
+    def bad(self, read: str, expected: str = "", state: State | None = None) -> Judged:
         """It is not; in the row's own state, or another."""
-        return Found(state or self.state, read, expected)
+        return Judged(state or self.state, read, expected)
 
-    def when(self, fault: bool, read: str, expected: str = "") -> Found:
+    def when(self, fault: bool, read: str, expected: str = "") -> Judged:
         """Bad where it is a fault, else ok."""
         return self.bad(read, expected) if fault else self.ok(read, expected)
 
-    def unknown(self, read: str) -> Found:
+    def unknown(self, read: str) -> Judged:
         """It could not be read."""
-        return Found("unknown", read)
+        return Judged("unknown", read)
 
 
 @dataclass(frozen=True)
-class Found:
+class Judged:
     """What a check says of one thing; expected and source are the check's where they are empty."""
 
     state: State
@@ -115,7 +115,7 @@ class Subject:
     """
 
     node: Node
-    reading: Reading
+    reading: NodeReading
     platform: Mapping[str, Any]
     ends: tuple[tuple[Fabric, Attachment], ...] = ()
 
@@ -178,7 +178,7 @@ class Subject:
         return parse_interfaces(addresses, lines, self.facts.hardware, lines.get("@folders", ()))
 
 
-Function = Callable[[Subject, Check, Sequence[Subject]], Iterable[Found]]
+Function = Callable[[Subject, Check, Sequence[Subject]], Iterable[Judged]]
 
 
 def judge(
@@ -207,7 +207,7 @@ def judge(
             )
 
 
-def _texts(subject: Subject, check: Check) -> Iterator[Found]:
+def _texts(subject: Subject, check: Check) -> Iterator[Judged]:
     """A finding for each file in which a text is, or one that it is in none of them."""
     files = list(subject.files(check.of))
     bad = [

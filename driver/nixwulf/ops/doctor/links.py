@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from nixwulf.core.text import format_significant
 from nixwulf.inventory.fabrics import TRAINED_KINDS
 from nixwulf.nodes.interfaces import ROCE_V2, ipv4_of_gid
-from nixwulf.ops.doctor.findings import Check, Found, Function, Subject
+from nixwulf.ops.doctor.findings import Check, Function, Judged, Subject
 from nixwulf.plugins.gates.kernel import is_older
 
 _CLASSES = ("/sys/class/net/*", "/sys/class/drm/card*", "/sys/class/nvme/*")
@@ -52,7 +52,7 @@ def _at_most(files: Mapping[str, str], what: str) -> str:
     return min((text for text in both if value(text)), key=value, default="")
 
 
-def _pcie_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _pcie_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     for _, name, files in _devices(subject):
         now, most = (
             _width(files.get("device/current_link_width", "")),
@@ -62,7 +62,7 @@ def _pcie_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
             yield check.when(now < most, f"{name} runs x{now}", f"x{most}, as both ends can")
 
 
-def _pcie_speed(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _pcie_speed(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     for path, name, files in _devices(subject):
         now = _speed(files.get("device/current_link_speed", ""))
         most = _speed(_at_most(files, "speed"))
@@ -72,7 +72,7 @@ def _pcie_speed(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
             yield check.when(now < most, read, f"{most:g} GT/s, as both ends can")
 
 
-def _pcie_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _pcie_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     """Of interfaces that are one port of one card together, since they share its link."""
     lanes = {float(key): value for key, value in check.numbers["lane_gbps"].items()}
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
@@ -98,7 +98,7 @@ def _pcie_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> I
         yield check.when(rate < speed, read, f"{speed:g} Gbit/s, as the link")
 
 
-def _pcie_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _pcie_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     for path, name, _ in _devices(subject):
         totals: dict[str, int] = {}
         for kind in ("fatal", "nonfatal"):
@@ -111,7 +111,7 @@ def _pcie_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) ->
             yield check.when(any(totals.values()), read)
 
 
-def _carrier(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _carrier(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     known = {one.name: one for one in subject.interfaces}
     for fabric, end in subject.ends:
         if end.interface in known:
@@ -136,7 +136,7 @@ def _modes(lines: Sequence[str]) -> set[int]:
     return found
 
 
-def _port_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _port_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
     folders = subject.reading.lines.get("@folders", ())
     for one in subject.interfaces:
@@ -165,7 +165,7 @@ def _active_fec(subject: Subject, interface: str) -> str:
     return match[1].strip() if match else ""
 
 
-def _fec(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _fec(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     speeds = {one.name: one.speed_gbps or 0 for one in subject.interfaces if one.carrier}
     for interface, speed in speeds.items():
         ours = _active_fec(subject, interface)
@@ -186,7 +186,7 @@ def _fec(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterato
             yield check.ok(read)
 
 
-def _roce_gid(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _roce_gid(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     """Of ports that no fabric of a cluster file has: of those the gate 'gid' knows the index."""
     named = {name for _, end in subject.ends for name in end.rdma_devices}
     for name, device in subject.facts.hardware.rdma.items():
@@ -200,7 +200,7 @@ def _roce_gid(subject: Subject, check: Check, everyone: Sequence[Subject]) -> It
         yield check.when(not right, read)
 
 
-def _roce_mtu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _roce_mtu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     text = "\n".join(subject.reading.lines.get("@ibv", ()))
     for part in re.split(r"(?m)^hca_id:\s*", text)[1:]:
         name = part.split(maxsplit=1)[0]
@@ -212,7 +212,7 @@ def _roce_mtu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> It
             yield check.when(int(active[1]) < check.numbers["least"], read)
 
 
-def _nic_firmware(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _nic_firmware(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     for one in subject.interfaces:
         lines = subject.reading.lines.get(f"@driver {one.name}", ())
         told = dict(line.partition(":")[::2] for line in lines)
@@ -222,10 +222,10 @@ def _nic_firmware(subject: Subject, check: Check, everyone: Sequence[Subject]) -
             old = is_older(version[0], floor["least"])
             read = f"{one.name} has firmware {version[0]}"
             state = check.state if old else "ok"
-            yield Found(state, read, f"{floor['least']} or newer", floor["source"])
+            yield Judged(state, read, f"{floor['least']} or newer", floor["source"])
 
 
-def _crc_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _crc_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     for one in subject.interfaces:
         root = f"{_NET}{one.name}/statistics/rx"
         damaged, frames = subject.number(f"{root}_crc_errors"), subject.number(f"{root}_packets")
@@ -234,7 +234,7 @@ def _crc_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
             yield check.when(damaged > frames * check.numbers["most_per_frame"], read)
 
 
-def _one_subnet(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _one_subnet(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     links: dict[ipaddress.IPv4Network, list[str]] = {}
     for one in subject.interfaces:
         if one.carrier and one.medium in _WIRED:
@@ -251,7 +251,7 @@ def _one_subnet(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
 
 def _moved_interface(
     subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Found]:
+) -> Iterator[Judged]:
     known = {one.name for one in subject.interfaces}
     owners = {str(at.ip): one.name for one in subject.interfaces for at in one.addresses}
     for _, end in subject.ends:
@@ -263,7 +263,7 @@ def _moved_interface(
             yield check.ok(f"{end.address} is on {owner!r}")
 
 
-def _usb4_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Found]:
+def _usb4_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
     if any(fabric.kind in TRAINED_KINDS for fabric, _ in subject.ends):
         return
     for name, link in subject.facts.hardware.links.items():
@@ -277,7 +277,7 @@ def _usb4_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
 
 def _thunderbolt_bridge(
     subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Found]:
+) -> Iterator[Judged]:
     if not subject.mac or not any(one.cable for one in subject.interfaces):
         return
     bridges = [
@@ -291,7 +291,7 @@ def _thunderbolt_bridge(
 
 def _metal_fast_synch(
     subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Found]:
+) -> Iterator[Judged]:
     if subject.mac and any(one.cable for one in subject.interfaces):
         value = subject.first("@fast-synch")
         yield check.when(value != "1", f"MLX_METAL_FAST_SYNCH={value or '(unset)'}")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nixwulf.inventory.cluster import Node, load_cluster
-from nixwulf.nodes.facts import Reading, _script
+from nixwulf.nodes.facts import NodeReading, _script
 from nixwulf.nodes.interfaces import DOCTOR_FILES
 from nixwulf.ops.doctor.examine import Examination, page, subject_of
 from nixwulf.ops.doctor.findings import LOG, Finding, checks, faults, judge
@@ -29,7 +29,7 @@ def findings(text, node="n1", cluster=None):
     named = Node(node, "", node)
     if cluster is not None:
         named = next(one for one in cluster.nodes if one.name == node)
-    subject = subject_of(named, Reading.of(text), cluster)
+    subject = subject_of(named, NodeReading.of(text), cluster)
     return list(judge(subject, [subject], CHECKS))
 
 
@@ -162,7 +162,7 @@ def test_error_correction_that_differs_between_both_ends_is_wrong():
     there = nodes[1].fabrics["office"].interface
     other = other.replace(office.interface, there)
     pair = [
-        subject_of(node, Reading.of(one), FRAMEWORK)
+        subject_of(node, NodeReading.of(one), FRAMEWORK)
         for node, one in zip(nodes, (text, other), strict=True)
     ]
     found = [one for one in judge(pair[0], pair, CHECKS) if one.check == "fec"]
@@ -180,11 +180,13 @@ def test_a_user_who_may_not_read_the_log_is_told_once_and_no_text_of_it_is_ok():
 
 
 def test_a_program_that_is_absent_is_named_once_with_what_it_would_tell():
+    # no output: lines of facts.sh's own
     found = findings(reading("dgx-spark") + "@absent:ethtool\n@absent:ethtool\n")
     assert [one[:2] for one in bad(found)] == [("tools", "unknown")]
     assert "error correction" in bad(found)[0][2]
 
 
+# no output: lines of facts.sh's own
 @pytest.mark.parametrize("text", ["", "--\n", "--\nunlimited\nclock:\n@absent:ip\n@log:\n"])
 def test_a_machine_that_says_next_to_nothing_has_nothing_wrong(text):
     assert {state for _, state, _ in bad(findings(text))} <= {"unknown"}

@@ -270,6 +270,7 @@ def test_a_gid_of_roce_v1_is_refused_with_the_one_of_v2():
     found = rdma_held("gid", rdma_subject(first=old))
     assert found.state == "refused"
     assert "is of 'IB/RoCE v1'" in found.sentences[0]
+    # no output: a line of sysfs with another index
     gid = "gids/4:0000:0000:0000:0000:0000:ffff:0a0a:0001\n"
     both = old + root + gid + types(root, 4, "RoCE v2")
     assert "set gid_index to 4." in rdma_held("gid", rdma_subject(first=both)).sentences[0]
