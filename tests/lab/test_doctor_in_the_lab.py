@@ -74,3 +74,18 @@ def test_a_node_that_does_not_answer_is_wrong_and_the_other_is_examined(lab, nod
     assert bad(found)["n2", "ssh"] == "wrong"
     assert {one.check for one in found.findings if one.node == "n2"} == {"ssh"}
     assert "carrier" in {one.check for one in found.findings if one.node == "n1"}
+
+
+def test_a_load_judges_each_link_and_names_the_one_that_carries_too_little(lab, nodes):
+    steps = []
+    slow = ["tc", "qdisc", "replace", "dev", "cable", "root", "tbf", "rate", "200mbit"]
+    slow += ["burst", "32kb", "latency", "400ms"]
+    if nodes["n1"].run(slow, timeout_s=20).returncode != 0:
+        pytest.skip("this kernel has no sch_tbf")
+    found = doctor(nodes, lab.cluster, steps.append)
+    rates = [one for one in found.findings if one.check == "link-rate"]
+    assert len(steps) == len(rates) == 2
+    states = {one.read.split()[0]: one.state for one in rates}
+    assert states == {"'cable'": "wrong", "'second'": "ok"}
+    assert all(one.node == "n1" and "'n2'" in one.read for one in rates)
+    assert {one.check for one in found.findings} >= {"link-latency", "link-rate"}

@@ -31,6 +31,11 @@ from nixwulf.core.text import clean
     type=FilePath(),
     help="Reach HOST by this ssh config.",
 )
+@click.option(
+    "--load",
+    is_flag=True,
+    help="Also load each fabric of a cluster for some seconds: is it as fast as its kind?",
+)
 @formats(
     "text", "json", "ndjson", words="Output format; ndjson is a finding a line, to post or to grep."
 )
@@ -41,6 +46,7 @@ def doctor(
     cluster: str | None,
     chosen: tuple[str, ...],
     config: Path | None,
+    load: bool,
     form: str,
 ) -> None:
     """Say what is wrong with machines and their links: each line with what mends it.
@@ -63,6 +69,8 @@ def doctor(
 
     if hosts and chosen:
         raise click.UsageError("--node chooses of a cluster file; give HOST or --node.")
+    if hosts and load:
+        raise click.UsageError("--load measures fabrics of a cluster file; give --cluster.")
     if hosts:
         given = ctx.get_parameter_source("cluster")
         if given is click.core.ParameterSource.COMMANDLINE:
@@ -72,7 +80,7 @@ def doctor(
         of, lab_config = find_cluster(cluster)
         names = [node.name for node in choose(of, chosen)]
         reached = connections(of, lab_config)
-        found = examine({name: reached[name] for name in names}, of)
+        found = examine({name: reached[name] for name in names}, of, _step if load else None)
     if form == "json":
         print_json(found.document())
     elif form == "ndjson":
@@ -81,3 +89,7 @@ def doctor(
     else:
         click.echo(clean(page(found)))
     ctx.exit(EXIT_GATE if found.of("wrong") else 0)
+
+
+def _step(words: str) -> None:
+    click.echo(words, err=True)

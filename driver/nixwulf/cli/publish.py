@@ -16,7 +16,7 @@ from nixwulf.cli.options import FilePath, json_format, print_json
 from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
-    from nixwulf.results.publish.scrub import Replaced, Publication
+    from nixwulf.results.publish.scrub import Publication, Replaced
     from nixwulf.results.publish.words import Unknown
     from nixwulf.results.store import RunFolder
 

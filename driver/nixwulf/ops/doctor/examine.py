@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from nixwulf.nodes.facts import Facts, NodeReading, gather_readings
 from nixwulf.nodes.interfaces import AMD
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
+from nixwulf.ops.doctor.load import load_links
 from nixwulf.ops.doctor.machine import CHECKS
 from nixwulf.ops.preflight import REACHED, programs
 from nixwulf.plugins.gates import GateContext, all_gates, context_of_cluster, examine
@@ -46,12 +47,17 @@ class Examination:
         }
 
 
-def doctor(connections: Mapping[str, Connection], cluster: Cluster | None) -> Examination:
+def doctor(
+    connections: Mapping[str, Connection],
+    cluster: Cluster | None,
+    step: Callable[[str], None] | None = None,
+) -> Examination:
     """Examine machines by one round trip each; the probes of gates are a second.
 
     Args:
         connections: to each machine, by its node's name.
         cluster: whose nodes they are, None for hosts by name, which are on no fabric.
+        step: told before each measurement of a link; None: links are not loaded.
     """
     silent = open_all(connections.values())
     reached = [one for name, one in connections.items() if name not in silent]
@@ -79,6 +85,8 @@ def doctor(connections: Mapping[str, Connection], cluster: Cluster | None) -> Ex
     for subject in subjects:
         findings += judge(subject, subjects, CHECKS)
     findings += _gates(subjects, answered, cluster)
+    if cluster is not None and step is not None:
+        findings += load_links(answered, cluster, step)
     return Examination(tuple(connections), tuple(findings))
 
 
