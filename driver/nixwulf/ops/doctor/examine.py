@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
@@ -115,8 +115,8 @@ def _gates(
 ) -> list[Finding]:
     facts = {one.node.name: one.facts for one in subjects}
     if cluster is None:
-        nodes = tuple(_with_platform(one) for one in subjects)
-        context = GateContext(nodes=nodes, facts=facts)
+        named = [replace(one.node, platform=one.platform["name"]) for one in subjects]
+        context = GateContext(nodes=tuple(named), facts=facts)
     else:
         context = context_of_cluster(cluster, facts)
     gates = all_gates()
@@ -134,10 +134,6 @@ def _gates(
         if result.state in _STATES
         for sentence in result.sentences or ("holds",)
     ]
-
-
-def _with_platform(subject: Subject) -> Node:
-    return Node(subject.node.name, subject.platform["name"], subject.node.ssh)
 
 
 def page(found: Examination) -> str:

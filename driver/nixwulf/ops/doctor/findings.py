@@ -61,25 +61,25 @@ class Check:
     pattern: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
-    def ok(self, read: str, expected: str = "") -> Judged:
+    def ok(self, read: str, expected: str = "") -> Observation:
         """It is as it should be."""
-        return Judged("ok", read, expected)
+        return Observation("ok", read, expected)
 
-    def bad(self, read: str, expected: str = "", state: State | None = None) -> Judged:
+    def bad(self, read: str, expected: str = "", state: State | None = None) -> Observation:
         """It is not; in the row's own state, or another."""
-        return Judged(state or self.state, read, expected)
+        return Observation(state or self.state, read, expected)
 
-    def when(self, fault: bool, read: str, expected: str = "") -> Judged:
+    def when(self, fault: bool, read: str, expected: str = "") -> Observation:
         """Bad where it is a fault, else ok."""
         return self.bad(read, expected) if fault else self.ok(read, expected)
 
-    def unknown(self, read: str) -> Judged:
+    def unknown(self, read: str) -> Observation:
         """It could not be read."""
-        return Judged("unknown", read)
+        return Observation("unknown", read)
 
 
 @dataclass(frozen=True)
-class Judged:
+class Observation:
     """What a check says of one thing; expected and source are the check's where they are empty."""
 
     state: State
@@ -178,7 +178,7 @@ class Subject:
         return parse_interfaces(addresses, lines, self.facts.hardware, lines.get("@folders", ()))
 
 
-Function = Callable[[Subject, Check, Sequence[Subject]], Iterable[Judged]]
+Function = Callable[[Subject, Check, Sequence[Subject]], Iterable[Observation]]
 
 
 def judge(
@@ -207,7 +207,7 @@ def judge(
             )
 
 
-def _texts(subject: Subject, check: Check) -> Iterator[Judged]:
+def _texts(subject: Subject, check: Check) -> Iterator[Observation]:
     """A finding for each file in which a text is, or one that it is in none of them."""
     files = list(subject.files(check.of))
     bad = [

@@ -8,7 +8,7 @@ from datetime import date, datetime
 
 from nixwulf.core.text import GIB
 from nixwulf.nodes.interfaces import AMD
-from nixwulf.ops.doctor.findings import LOG, Check, Function, Judged, Subject
+from nixwulf.ops.doctor.findings import LOG, Check, Function, Observation, Subject
 from nixwulf.ops.doctor.links import CHECKS as OF_LINKS
 from nixwulf.plugins.gates.kernel import is_older
 
@@ -19,7 +19,9 @@ def _gib(count: float) -> str:
     return f"{count / GIB:.1f} GiB"
 
 
-def _uma_carve_out(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _uma_carve_out(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     hardware = subject.facts.hardware
     if hardware.targets & set(check.numbers["targets"]):
         for gpu in hardware.gpus:
@@ -28,14 +30,14 @@ def _uma_carve_out(subject: Subject, check: Check, everyone: Sequence[Subject]) 
                 yield check.when(fault, f"{_gib(gpu.vram_bytes)} are the GPU's alone")
 
 
-def _cma(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _cma(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Observation]:
     total, free = (subject.memory.get(name) for name in ("CmaTotal", "CmaFree"))
     if total is not None and free is not None:
         read = f"CmaTotal {total // 1024} kB, CmaFree {free // 1024} kB"
         yield check.when(free > total, read)
 
 
-def _swap(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _swap(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Observation]:
     total, free = subject.memory.get("SwapTotal"), subject.memory.get("SwapFree", 0)
     if total is not None:
         out, available = total - free, subject.facts.memory_available
@@ -43,7 +45,9 @@ def _swap(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterat
         yield check.when(out > available, read)
 
 
-def _swappiness(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _swappiness(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     value = subject.number("/proc/sys/vm/swappiness")
     swaps = [line.split()[0] for line in subject.reading.lines.get("/proc/swaps", ())[1:] if line]
     on_disk = [place for place in swaps if "zram" not in place]
@@ -52,7 +56,9 @@ def _swappiness(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
         yield check.when(bool(on_disk) and value > check.numbers["most"], read)
 
 
-def _shared_memory(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _shared_memory(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     text = "\n".join(subject.reading.lines.get("@shm", ()))
     row = re.search(r"^.* +([0-9]{1,18}) +[0-9]{1,18} +[0-9]{1,18} +\S+ +/dev/shm$", text, re.M)
     if row:
@@ -63,14 +69,18 @@ def _shared_memory(subject: Subject, check: Check, everyone: Sequence[Subject]) 
         yield check.bad(text.splitlines()[-1])
 
 
-def _huge_pages(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _huge_pages(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     free, size = (subject.memory.get(name) for name in ("HugePages_Free", "Hugepagesize"))
     if free is not None and size is not None:
         read = f"{free} free pages of {size // 1024} kB ({_gib(free * size)})"
         yield check.when(free > 0, read)
 
 
-def _memory_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _memory_errors(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     for folder, files in subject.folders("/sys/devices/system/edac/mc/mc*").items():
         name = folder.rpartition("/")[2]
         bad, mended = files.get("ue_count", "0"), files.get("ce_count", "0")
@@ -81,7 +91,9 @@ def _memory_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) 
             yield check.bad(read, state="warning") if mended != "0" else check.ok(read)
 
 
-def _wired_limit(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _wired_limit(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     text = subject.facts.other.get("iogpu.wired_limit_mb", "")
     if subject.mac and text.isdecimal():
         limit = int(text) * _MIB
@@ -89,7 +101,9 @@ def _wired_limit(subject: Subject, check: Check, everyone: Sequence[Subject]) ->
         yield check.when(limit >= subject.facts.memory_total, read)
 
 
-def _bios_date(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _bios_date(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     text = subject.first("/sys/class/dmi/id/bios_date")
     product = subject.facts.other.get("product", "")
     try:
@@ -133,7 +147,9 @@ def _clocks(subject: Subject) -> Iterator[tuple[str, float | None, float | None,
             yield folder.rpartition("/")[2], now, max(mhz for mhz, _ in clocks), load
 
 
-def _gpu_clock(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _gpu_clock(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     for name, now, most, load in _clocks(subject):
         if now is None or not most or load is None:
             continue
@@ -144,7 +160,7 @@ def _gpu_clock(subject: Subject, check: Check, everyone: Sequence[Subject]) -> I
 
 def _gpu_power_limit(
     subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Judged]:
+) -> Iterator[Observation]:
     limits = [
         (f"GPU {row['index']}", _number(row.get("limit")), _number(row.get("default_limit")))
         for row in _nvidia(subject)
@@ -159,14 +175,16 @@ def _gpu_power_limit(
 
 def _gpu_memory_errors(
     subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Judged]:
+) -> Iterator[Observation]:
     for row in _nvidia(subject):
         count = _number(row.get("errors"))
         if count is not None:
             yield check.when(count > 0, f"GPU {row['index']} counts {count:g} since the boot")
 
 
-def _cuda_driver(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _cuda_driver(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     driver = subject.facts.hardware.nvidia_driver
     # 'vllm nvidia_cuda_runtime_cu12-12.8.90.dist-info', 'vllm torch-2.9.0+cu130.dist-info'
     form = re.compile(r"(\S+) (?:nvidia_cuda_runtime\S*-([0-9]+)\.|torch-\S+\+cu([0-9]{2})[0-9])")
@@ -178,7 +196,9 @@ def _cuda_driver(subject: Subject, check: Check, everyone: Sequence[Subject]) ->
             yield check.when(is_older(driver, floor), read, f"driver {floor} or newer")
 
 
-def _container_gpu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _container_gpu(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     driver = subject.facts.hardware.nvidia_driver
     have = {line.strip() for line in subject.reading.lines.get("@have", ())}
     runtimes = sorted(have & {"docker", "podman"})
@@ -195,7 +215,9 @@ def _container_gpu(subject: Subject, check: Check, everyone: Sequence[Subject]) 
         yield check.bad(f"{', '.join(runtimes)}, and no CDI specification of the GPU")
 
 
-def _docker_socket(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _docker_socket(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     have = {line.strip() for line in subject.reading.lines.get("@have", ())}
     sockets = subject.reading.lines.get("@docker", ())
     if sockets and "docker" in have and "podman" not in have:
@@ -206,7 +228,9 @@ _SYSTEM_USERS = 1000
 """The first user id of a person: logind leaves what belongs to those below it."""
 
 
-def _remove_ipc(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _remove_ipc(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     removes, linger = subject.first("@remove-ipc"), subject.first("@linger").lower()
     user = subject.number("@uid")
     if removes in {"b true", "b false"} and user is not None:
@@ -215,13 +239,15 @@ def _remove_ipc(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
         yield check.when(removes == "b true" and person and linger == "linger=no", read)
 
 
-def _kernel_log(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _kernel_log(
+    subject: Subject, check: Check, everyone: Sequence[Subject]
+) -> Iterator[Observation]:
     if not subject.mac and subject.facts.system:
         there = LOG in subject.reading.lines
         yield check.ok("readable") if there else check.unknown("This user may not read it.")
 
 
-def _tools(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Judged]:
+def _tools(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Observation]:
     for name in sorted({line.strip() for line in subject.reading.lines.get("@absent", ())}):
         tells = check.numbers["tells"].get(name)
         yield check.unknown(f"no {name!r} on PATH" + (f", which tells {tells}" if tells else ""))
