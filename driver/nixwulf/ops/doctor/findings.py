@@ -61,25 +61,25 @@ class Check:
     pattern: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
-    def ok(self, read: str, expected: str = "") -> Observation:
+    def ok(self, read: str, expected: str = "") -> Remark:
         """It is as it should be."""
-        return Observation("ok", read, expected)
+        return Remark("ok", read, expected)
 
-    def bad(self, read: str, expected: str = "", state: State | None = None) -> Observation:
+    def bad(self, read: str, expected: str = "", state: State | None = None) -> Remark:
         """It is not; in the row's own state, or another."""
-        return Observation(state or self.state, read, expected)
+        return Remark(state or self.state, read, expected)
 
-    def when(self, fault: bool, read: str, expected: str = "") -> Observation:
+    def when(self, fault: bool, read: str, expected: str = "") -> Remark:
         """Bad where it is a fault, else ok."""
         return self.bad(read, expected) if fault else self.ok(read, expected)
 
-    def unknown(self, read: str) -> Observation:
+    def unknown(self, read: str) -> Remark:
         """It could not be read."""
-        return Observation("unknown", read)
+        return Remark("unknown", read)
 
 
 @dataclass(frozen=True)
-class Observation:
+class Remark:
     """What a check says of one thing; expected and source are the check's where they are empty."""
 
     state: State
@@ -178,7 +178,7 @@ class Subject:
         return parse_interfaces(addresses, lines, self.facts.hardware, lines.get("@folders", ()))
 
 
-Function = Callable[[Subject, Check, Sequence[Subject]], Iterable[Observation]]
+Function = Callable[[Subject, Check, Sequence[Subject]], Iterable[Remark]]
 
 
 def judge(
@@ -207,7 +207,7 @@ def judge(
             )
 
 
-def _texts(subject: Subject, check: Check) -> Iterator[Observation]:
+def _texts(subject: Subject, check: Check) -> Iterator[Remark]:
     """A finding for each file in which a text is, or one that it is in none of them."""
     files = list(subject.files(check.of))
     bad = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from nixwulf.core.text import format_significant
 from nixwulf.inventory.fabrics import TRAINED_KINDS
 from nixwulf.nodes.interfaces import ROCE_V2, ipv4_of_gid
-from nixwulf.ops.doctor.findings import Check, Function, Observation, Subject
+from nixwulf.ops.doctor.findings import Check, Function, Remark, Subject
 from nixwulf.plugins.gates.kernel import is_older
 
 _CLASSES = ("/sys/class/net/*", "/sys/class/drm/card*", "/sys/class/nvme/*")
@@ -46,9 +46,7 @@ def _at_most(files: Mapping[str, str], what: str) -> str:
     return min((text for text in both if value(text)), key=value, default="")
 
 
-def _pcie_lanes(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _pcie_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     for _, name, files in _devices(subject):
         now, most = (
             _width(files.get("device/current_link_width", "")),
@@ -58,9 +56,7 @@ def _pcie_lanes(
             yield check.when(now < most, f"{name} runs x{now}", f"x{most}, as both ends can")
 
 
-def _pcie_speed(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _pcie_speed(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     for path, name, files in _devices(subject):
         now = _speed(files.get("device/current_link_speed", ""))
         most = _speed(_at_most(files, "speed"))
@@ -70,9 +66,7 @@ def _pcie_speed(
             yield check.when(now < most, read, f"{most:g} GT/s, as both ends can")
 
 
-def _pcie_rate(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _pcie_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     """Of interfaces that are one port of one card together, since they share its link."""
     lanes = {float(key): value for key, value in check.numbers["lane_gbps"].items()}
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
@@ -98,9 +92,7 @@ def _pcie_rate(
         yield check.when(rate < speed, read, f"{speed:g} Gbit/s, as the link")
 
 
-def _pcie_errors(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _pcie_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     for path, name, _ in _devices(subject):
         totals: dict[str, int] = {}
         for kind in ("fatal", "nonfatal"):
@@ -113,7 +105,7 @@ def _pcie_errors(
             yield check.when(any(totals.values()), read)
 
 
-def _carrier(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Observation]:
+def _carrier(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     known = {one.name: one for one in subject.interfaces}
     for fabric, end in subject.ends:
         if end.interface in known:
@@ -138,9 +130,7 @@ def _modes(lines: Sequence[str]) -> set[int]:
     return found
 
 
-def _port_rate(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _port_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
     folders = subject.reading.lines.get("@folders", ())
     for one in subject.interfaces:
@@ -169,7 +159,7 @@ def _active_fec(subject: Subject, interface: str) -> str:
     return match[1].strip() if match else ""
 
 
-def _fec(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Observation]:
+def _fec(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     speeds = {one.name: one.speed_gbps or 0 for one in subject.interfaces if one.carrier}
     for interface, speed in speeds.items():
         ours = _active_fec(subject, interface)
@@ -190,7 +180,7 @@ def _fec(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterato
             yield check.ok(read)
 
 
-def _roce_gid(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Observation]:
+def _roce_gid(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     """Of ports that no fabric of a cluster file has: of those the gate 'gid' knows the index."""
     named = {name for _, end in subject.ends for name in end.rdma_devices}
     for name, device in subject.facts.hardware.rdma.items():
@@ -204,7 +194,7 @@ def _roce_gid(subject: Subject, check: Check, everyone: Sequence[Subject]) -> It
         yield check.when(not right, read)
 
 
-def _roce_mtu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Observation]:
+def _roce_mtu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     text = "\n".join(subject.reading.lines.get("@ibv", ()))
     for part in re.split(r"(?m)^hca_id:\s*", text)[1:]:
         name = part.split(maxsplit=1)[0]
@@ -216,9 +206,7 @@ def _roce_mtu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> It
             yield check.when(int(active[1]) < check.numbers["least"], read)
 
 
-def _nic_firmware(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _nic_firmware(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     for one in subject.interfaces:
         lines = subject.reading.lines.get(f"@driver {one.name}", ())
         told = dict(line.partition(":")[::2] for line in lines)
@@ -228,12 +216,10 @@ def _nic_firmware(
             old = is_older(version[0], floor["least"])
             read = f"{one.name} has firmware {version[0]}"
             state = check.state if old else "ok"
-            yield Observation(state, read, f"{floor['least']} or newer", floor["source"])
+            yield Remark(state, read, f"{floor['least']} or newer", floor["source"])
 
 
-def _crc_errors(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _crc_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     for one in subject.interfaces:
         root = f"{_NET}{one.name}/statistics/rx"
         damaged, frames = subject.number(f"{root}_crc_errors"), subject.number(f"{root}_packets")
@@ -242,9 +228,7 @@ def _crc_errors(
             yield check.when(damaged > frames * check.numbers["most_per_frame"], read)
 
 
-def _one_subnet(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _one_subnet(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     links: dict[ipaddress.IPv4Network, list[str]] = {}
     for one in subject.interfaces:
         if one.carrier and one.medium in _WIRED:
@@ -261,7 +245,7 @@ def _one_subnet(
 
 def _moved_interface(
     subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+) -> Iterator[Remark]:
     known = {one.name for one in subject.interfaces}
     owners = {str(at.ip): one.name for one in subject.interfaces for at in one.addresses}
     for _, end in subject.ends:
@@ -273,9 +257,7 @@ def _moved_interface(
             yield check.ok(f"{end.address} is on {owner!r}")
 
 
-def _usb4_lanes(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+def _usb4_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
     if any(fabric.kind in TRAINED_KINDS for fabric, _ in subject.ends):
         return
     for name, link in subject.facts.hardware.links.items():
@@ -289,7 +271,7 @@ def _usb4_lanes(
 
 def _thunderbolt_bridge(
     subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+) -> Iterator[Remark]:
     if not subject.mac or not any(one.cable for one in subject.interfaces):
         return
     bridges = [
@@ -303,7 +285,7 @@ def _thunderbolt_bridge(
 
 def _metal_fast_synch(
     subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Observation]:
+) -> Iterator[Remark]:
     if subject.mac and any(one.cable for one in subject.interfaces):
         value = subject.first("@fast-synch")
         yield check.when(value != "1", f"MLX_METAL_FAST_SYNCH={value or '(unset)'}")
