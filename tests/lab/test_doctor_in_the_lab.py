@@ -3,8 +3,8 @@
 import pytest
 from lab_under_test import cluster_of
 
-from nixwulf.inventory.cluster import Shape
-from nixwulf.nodes.ssh import connections
+from nixwulf.inventory.cluster import Node, Shape
+from nixwulf.nodes.ssh import connect, connections
 from nixwulf.ops.doctor.examine import doctor
 
 
@@ -41,6 +41,16 @@ def test_nodes_that_are_well_have_nothing_wrong(lab, nodes):
     assert {check for _, check in bad(found)} <= {"tools", "kernel-log"}
     checks = {one.check for one in found.findings}
     assert {"ssh", "fabric", "path-mtu", "one-subnet", "swap", "carrier"} <= checks
+
+
+def test_a_host_by_name_is_examined_without_a_cluster_file(lab):
+    hosts = connect([Node("n1", "", "n1"), Node("n2", "", "n2")], lab.ssh_config)
+    found = doctor(hosts, None)
+    for host in hosts.values():
+        host.close()
+    assert found.of("wrong") == found.of("warning") == []
+    assert {"ssh", "swap", "disk", "ports", "clock"} <= {one.check for one in found.findings}
+    assert {one.node for one in found.findings} == {"n1", "n2"}
 
 
 def test_what_is_planted_on_one_node_is_named_of_that_node_alone(lab, nodes):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 import subprocess
 import tomllib
 
@@ -107,9 +108,13 @@ def test_patterns_of_the_kernel_s_log_mean_the_same_to_grep(tmp_path):
     assert all(re.search(faults(), line) for line in lines)
 
 
-def test_the_script_reads_this_machine_without_root_and_in_one_go():
-    script = _script(DOCTOR_FILES, faults())
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("shell", ["sh", "busybox sh", "bash", "zsh --emulate sh"])
+def test_the_script_reads_this_machine_by_any_shell_and_in_one_go(shell):
+    words = shell.split()
+    if not shutil.which(words[0]):
+        pytest.skip(f"this machine has no {words[0]}")
+    script = [*words, "-c", _script(DOCTOR_FILES, faults())]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
     found = findings(done.stdout)
     assert {"kernel-log", "shared-memory", "swap"} <= {one.check for one in found}
     assert done.stderr == ""
