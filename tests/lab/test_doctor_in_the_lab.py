@@ -88,7 +88,7 @@ def test_a_node_that_does_not_answer_is_wrong_and_the_other_is_examined(lab, nod
 
 def test_a_load_judges_each_link_and_names_the_one_that_carries_too_little(lab, nodes):
     steps = []
-    slow = ["tc", "qdisc", "replace", "dev", "cable", "root", "tbf", "rate", "200mbit"]
+    slow = ["tc", "qdisc", "replace", "dev", "cable", "root", "tbf", "rate", "600mbit"]
     slow += ["burst", "32kb", "latency", "400ms"]
     if nodes["n1"].run(slow, timeout_s=20).returncode != 0:
         pytest.skip("this kernel has no sch_tbf")

@@ -57,7 +57,9 @@ def _judged(
         with tempfile.TemporaryDirectory(prefix="nixwulf-") as folder:
             gbps = link.bandwidth(ours, theirs, fabric, Path(folder)).gbps
     except NixwulfError as error:
-        yield finding("link-rate", "unknown", error.message, "a measurement")
+        # Of a link far too slow the stream does not end; of a kind without usual values nothing does.
+        state: State = "unknown" if isinstance(error, InputError) else "wrong"
+        yield finding("link-rate", state, error.message, "a stream that ends")
         return
     slow = gbps < LEAST_SHARE * usual_gbps
     read = f"{way} carries {amount(gbps, 'Gbit/s')} in one TCP stream"
