@@ -1,5 +1,7 @@
 """Doctor on nodes that are well, and on one into which mis-setups were bound, over real ssh."""
 
+from dataclasses import replace
+
 import pytest
 from lab_under_test import cluster_of
 
@@ -78,9 +80,8 @@ def test_what_is_planted_on_one_node_is_named_of_that_node_alone(lab, nodes):
 
 
 def test_a_node_that_does_not_answer_is_wrong_and_the_other_is_examined(lab, nodes):
-    broken = dict(nodes)
-    broken["n2"] = nodes["n2"].until(0.0)
-    found = doctor(broken, lab.cluster)
+    options = ("-o", "ProxyCommand=false", "-o", "ControlPath=none", *nodes["n2"].options)
+    found = doctor(nodes | {"n2": replace(nodes["n2"], options=options)}, lab.cluster)
     assert bad(found)["n2", "ssh"] == "wrong"
     assert {one.check for one in found.findings if one.node == "n2"} == {"ssh"}
     assert "carrier" in {one.check for one in found.findings if one.node == "n1"}

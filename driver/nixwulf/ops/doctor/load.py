@@ -57,7 +57,7 @@ def _judged(
         with tempfile.TemporaryDirectory(prefix="nixwulf-") as folder:
             gbps = link.bandwidth(ours, theirs, fabric, Path(folder)).gbps
     except NixwulfError as error:
-        # Of a link far too slow the stream does not end; of a kind without usual values nothing does.
+        # Of a link far too slow the stream does not end; of some kinds nothing usual is known.
         state: State = "unknown" if isinstance(error, InputError) else "wrong"
         yield finding("link-rate", state, error.message, "a stream that ends")
         return
