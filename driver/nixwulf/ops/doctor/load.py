@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from nixwulf.core.errors import NixwulfError
+from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.core.text import amount
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.nodes import link
