@@ -134,13 +134,20 @@ class NodeReading:
 
 def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[str, Facts]:
     """Facts of nodes by name, in parallel, one round trip a node; raises NixwulfError."""
-    found = _ask(connections, _SCRIPT, programs)
     facts = {}
-    for name, reading in found.items():
-        if isinstance(reading, NixwulfError):
-            raise reading
-        facts[name] = reading.facts
+    for name, found in gather_each(connections, programs).items():
+        if isinstance(found, NixwulfError):
+            raise found
+        facts[name] = found
     return facts
+
+
+def gather_each(
+    connections: Iterable[Connection], programs: Iterable[str]
+) -> dict[str, Facts | NixwulfError]:
+    """The same, with the error of each node that gives none."""
+    found = _ask(connections, _SCRIPT, programs)
+    return {k: one.facts if isinstance(one, NodeReading) else one for k, one in found.items()}
 
 
 def gather_readings(

@@ -14,7 +14,7 @@ NODES = {node.name: SimpleNamespace(node=node) for node in FRAMEWORK.nodes}
 
 
 def loaded(monkeypatch, gbps, trip_us=150.0):
-    """What is found where every stream carries so much, or ends so, and every trip takes so long."""
+    """What is found where streams carry so much, or end so, and trips take so long."""
 
     def stream(source, target, fabric, folder):
         if isinstance(gbps, Exception):
