@@ -79,6 +79,48 @@ def test_what_is_planted_on_one_node_is_named_of_that_node_alone(lab, nodes):
     assert after == before | planted
 
 
+TREE = """
+mkdir -p "$1" && mount --bind /sys/class "$1" && mount -t tmpfs planted /sys/class || exit 1
+mkdir /sys/class/net && mount --bind "$1/net" /sys/class/net || exit 1
+shift
+while [ $# -gt 1 ]; do mkdir -p "${1%/*}"; echo "$2" >"$1"; shift 2; done
+"""
+GPU, DISK, CARD = (
+    f"/sys/class/{name}"
+    for name in ("drm/card1/device", "nvme/nvme0", "infiniband/rocep1s0f0/ports/1")
+)
+
+
+def test_a_tree_of_sysfs_that_is_bound_over_a_node_is_read_as_its_own(lab, nodes):
+    before = bad(doctor(nodes, lab.cluster))
+    files = {
+        f"{GPU}/vendor": "0x1002",
+        f"{GPU}/power_dpm_force_performance_level": "low",
+        f"{GPU}/gpu_busy_percent": "98",
+        f"{GPU}/pp_dpm_sclk": "0: 799Mhz *\n1: 2400Mhz",
+        f"{DISK}/device/current_link_width": "2",
+        f"{DISK}/device/max_link_width": "4",
+        f"{DISK}/max_link_width": "4",
+        f"{CARD}/state": "4: ACTIVE",
+        f"{CARD}/link_layer": "Ethernet",
+        f"{CARD}/gids/2": "0000:0000:0000:0000:0000:ffff:0a5a:000b",
+        f"{CARD}/gid_attrs/types/2": "IB/RoCE v1",
+    }
+    words = [word for pair in files.items() for word in pair]
+    done = nodes["n2"].run(["sh", "-c", TREE, "sh", "/tmp/class-of-n2", *words], timeout_s=20)
+    assert done.returncode == 0, done.stderr
+    after = bad(doctor(nodes, lab.cluster))
+    # The card brings one tool more to ask, which this machine may lack.
+    after.pop(("n2", "tools"), None)
+    before.pop(("n2", "tools"), None)
+    assert after == before | {
+        ("n2", "gpu-level-low"): "wrong",
+        ("n2", "gpu-clock"): "wrong",
+        ("n2", "pcie-lanes"): "wrong",
+        ("n2", "roce-gid"): "warning",
+    }
+
+
 def test_a_node_that_does_not_answer_is_wrong_and_the_other_is_examined(lab, nodes):
     options = ("-o", "ProxyCommand=false", "-o", "ControlPath=none", *nodes["n2"].options)
     found = doctor(nodes | {"n2": replace(nodes["n2"], options=options)}, lab.cluster)
