@@ -174,6 +174,13 @@ def test_error_correction_that_differs_between_both_ends_is_wrong():
     assert ("wrong", "'BaseR', as the other end") in [(one.state, one.expected) for one in found]
 
 
+def test_an_idle_h200_is_well_by_what_its_driver_printed():
+    row = fixture("nvidia-smi/doctor-h200.txt")
+    found = findings(f"--\n@nvidia:{row}")
+    assert {one.check for one in found} >= {"gpu-clock", "gpu-power-limit", "gpu-memory-errors"}
+    assert {one.state for one in found if one.check.startswith("gpu-")} == {"ok"}
+
+
 # Bad input: what is not there is unknown or left out, and nothing breaks.
 
 
