@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixwulf.results.compare import interval as intervals
-from nixwulf.results.compare.gate import FALSE_ALARMS, shown_below
+from nixwulf.results.compare.comparison import FALSE_ALARMS, shown_below
 from nixwulf.results.compare.interval import ASSUMED, Interval, Variance, quantile
 
 Array = NDArray[np.float64]

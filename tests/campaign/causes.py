@@ -28,8 +28,7 @@ from typing import Any
 
 import yaml
 
-from nixwulf.perf.explain.causes import LEAST
-from nixwulf.perf.explain.explanation import Explained, explain
+from nixwulf.perf.explain.explanation import LEAST, Explained, explain
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 
 HERE = Path(__file__).parent

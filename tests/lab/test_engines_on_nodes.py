@@ -191,7 +191,7 @@ def test_a_build_that_fails_says_why_and_the_next_one_goes_on(nixwulf, nodes):
 
 
 def wait_for(node, condition):
-    node.script(f"for _ in $(seq 200); do if {condition}; then exit 0; fi; sleep 0.1; done; exit 1")
+    node.script(f"for _ in $(seq 900); do if {condition}; then exit 0; fi; sleep 0.1; done; exit 1")
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_sent(nixwulf, nodes):

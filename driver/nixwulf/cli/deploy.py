@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import FilePath, choose, json_format, machines, only_nodes, print_json
+from nixwulf.cli.options import (
+    FilePath,
+    choose,
+    json_format,
+    machines,
+    only_nodes,
+    print_json,
+    report,
+)
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
@@ -91,7 +99,7 @@ def deploy(
       nixwulf deploy --cluster clusters/mine.toml --node mini1 --yes-wipe mini1
     """
     from nixwulf.inventory.cluster import load_cluster
-    from nixwulf.inventory.platforms import load_platform
+    from nixwulf.inventory.platforms import is_macos
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy.flake import check_reference, load_prebuilt
     from nixwulf.ops.deploy.install import check_extra_files
@@ -107,7 +115,7 @@ def deploy(
     nodes = choose(cluster, chosen)
     names = {node.name for node in nodes}
     expected = _expectations(expect, yes_wipe, names)
-    linux = [n for n in nodes if load_platform(n.platform)["system"].endswith("-linux")]
+    linux = [n for n in nodes if not is_macos(n.platform)]
     prebuilt = load_prebuilt(prebuilt_file, cluster, linux) if prebuilt_file else None
     found = {key: c for key, c in connections(cluster).items() if key in names}
     if phase == "verify":
@@ -264,9 +272,6 @@ def _install_all(
     folder = Path("runs") / f"deploy-{cluster.name}-{started}"
     click.echo(f"Installing {plural(len(plans), 'node')}; logs are in {folder}.", err=True)
 
-    def report(node: str, words: str) -> None:
-        click.echo(f"{node}: {words}", err=True)
-
     try:
         failures = install(plans, connections, folder, report, limit_s)
     except KeyboardInterrupt:
@@ -285,7 +290,7 @@ def _paths(
     flake: str, cluster: Cluster, nodes: Sequence[Node], prebuilt: Prebuilt | None
 ) -> dict[str, str]:
     """The store path of each node's system; empty where the flake is asked and nix is not here."""
-    from nixwulf.inventory.platforms import load_platform
+    from nixwulf.inventory.platforms import is_macos
     from nixwulf.ops.deploy.flake import attribute, lacks_nix, systems
 
     if prebuilt is not None:
@@ -295,11 +300,7 @@ def _paths(
         return {}
     paths: dict[str, str] = {}
     for darwin in (False, True):
-        of_kind = [
-            node
-            for node in nodes
-            if load_platform(node.platform)["system"].endswith("-darwin") is darwin
-        ]
+        of_kind = [node for node in nodes if is_macos(node.platform) is darwin]
         found = systems(flake, [attribute(cluster, node) for node in of_kind], darwin=darwin)
         paths |= {node.name: found[attribute(cluster, node)].path for node in of_kind}
     return paths

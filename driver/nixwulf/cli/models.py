@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -144,12 +144,10 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     was cut off; damaged: 'verify' found other data. 'push' mends the last two.
     """
     from nixwulf.core.document import Column, Table, output, rich_table
-    from nixwulf.ops.models import store
-    from nixwulf.ops.models.push import HERE, here
 
-    listings = {HERE: here(store.list_models)}
+    listings = _from(None, (), "list")
     if cluster or chosen:
-        listings |= dict(_on_nodes(cluster, chosen, "list"))
+        listings |= _from(cluster, chosen, "list")
     if form == "json":
         print_json({"schema_version": "1.0", "machines": listings})
         return
@@ -183,13 +181,7 @@ def verify(
     One that was never hashed is hashed now. The exit code is 1 where something is damaged; 'push'
     then mends it from another machine's copy.
     """
-    from nixwulf.ops.models import store
-    from nixwulf.ops.models.push import HERE, here
-
-    if cluster or chosen:
-        found = dict(_on_nodes(cluster, chosen, "verify", model))
-    else:
-        found = {HERE: here(store.verify, model)}
+    found = _from(cluster, chosen, "verify", model)
     damaged = {name: one["damaged"] for name, one in found.items() if one["damaged"]}
     if form == "json":
         print_json({"schema_version": "1.0", "machines": found})
@@ -214,38 +206,36 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
 
     Only files of that model go; nothing outside of the folder is ever removed.
     """
-    from nixwulf.ops.models import store
-    from nixwulf.ops.models.push import HERE, entry_of, here
+    from nixwulf.ops.models.push import HERE, entry_of
 
-    if cluster or chosen:
-        listings = dict(_on_nodes(cluster, chosen, "list"))
-    else:
-        listings = {HERE: here(store.list_models)}
+    listings = _from(cluster, chosen, "list")
     having = [name for name, listing in listings.items() if entry_of(listing, model)]
     if not having:
         known = {one["name"]: None for listing in listings.values() for one in listing["models"]}
         raise InputError(f"No model {model!r} on {some([*listings])}; {did_you_mean(model, known)}")
     if not yes:
         confirm(f"Remove {model!r} from {', '.join(having)}?", "--yes")
-    if having == [HERE]:
-        removed = {HERE: here(store.remove, model)}
-    else:
-        removed = dict(_on_nodes(cluster, tuple(having), "remove", model))
-    for name, one in removed.items():
+    on = () if having == [HERE] else tuple(having)
+    for name, one in _from(cluster, on, "remove", model).items():
         click.echo(f"{name}: removed {_size(one['bytes'])}")
 
 
-def _on_nodes(
+def _from(
     name: str | None, chosen: tuple[str, ...], command: str, *model: str
-) -> Iterable[tuple[str, dict[str, Any]]]:
-    """What a command of the store gives on each chosen node; raises GateError."""
+) -> dict[str, dict[str, Any]]:
+    """What a command of the store gives on each chosen node, else here; raises GateError."""
     from nixwulf.nodes.ssh import each
-    from nixwulf.ops.models.push import checked_name, on_node
+    from nixwulf.ops.models import store
+    from nixwulf.ops.models.push import HERE, checked_name, here, on_node
 
+    if not (name or chosen):
+        own: dict[str, Callable[..., dict[str, Any]]]
+        own = {"list": store.list_models, "verify": store.verify, "remove": store.remove}
+        return {HERE: here(own[command], *model)}
     cluster, nodes = open_nodes(name, chosen)
     values = {"name": checked_name(cluster, *model)} if model else {}
     results = each(lambda node: on_node(node, command, folder=cluster.models, **values), nodes)
-    return zip((one.node.name for one in nodes), results, strict=True)
+    return dict(zip((one.node.name for one in nodes), results, strict=True))
 
 
 def _damage(wrong: dict[str, list[int]]) -> str:

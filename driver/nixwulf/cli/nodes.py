@@ -14,6 +14,7 @@ from nixwulf.cli.options import (
     confirm,
     find_cluster,
     only_nodes,
+    report,
     timeout,
 )
 from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError, one_line
@@ -90,7 +91,7 @@ def reboot(
     from nixwulf.ops.recover import reboot as reboot_all
 
     found, going = _going_down(cluster, chosen)
-    failures = reboot_all(going, timeout_s, _say)
+    failures = reboot_all(going, timeout_s, report)
     ctx.exit(_failed(failures, "is not rebooted", f"nixwulf nodes recover{found}"))
 
 
@@ -117,7 +118,7 @@ def shutdown(
         confirm(f"Shut {names} down?", "--yes")
     ctx.exit(
         _failed(
-            shut_down(going, timeout_s, _say), "is up", f"nixwulf preflight{found} --only status"
+            shut_down(going, timeout_s, report), "is up", f"nixwulf preflight{found} --only status"
         )
     )
 
@@ -164,7 +165,7 @@ def recover_(
         found.cluster,
         found.everyone,
         found.names,
-        _say,
+        report,
         waived=waived,
         deadline_s=timeout_s,
         steps=STEPS[: STEPS.index(up_to) + 1],
@@ -176,10 +177,6 @@ def recover_(
         else:
             click.echo(f"{names}: not recovered: {one_line(group.words)}", err=True)
     ctx.exit(EXIT_RUN_FAILED if any(group.step is None for group in done) else 0)
-
-
-def _say(name: str, words: str) -> None:
-    click.echo(f"{name}: {one_line(words)}", err=True)
 
 
 def _failed(failures: dict[str, str], state: str, command: str) -> int:
@@ -201,7 +198,7 @@ def _going_down(name: str | None, chosen: tuple[str, ...]) -> tuple[str, list[Co
     together = [name for group in groups(found.cluster, found.names) for name in group]
     for other in together:
         if other not in found.names:
-            _say(other, "goes down too, for it shares a USB4 RDMA link with a node named")
+            report(other, "goes down too, for it shares a USB4 RDMA link with a node named")
     return f" --cluster {shlex.quote(str(name))}", [found.everyone[name] for name in together]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from nixwulf.core.errors import EXIT_USAGE, GateError, InputError, NixwulfError
+from nixwulf.core.errors import EXIT_USAGE, GateError, InputError, NixwulfError, one_line
 from nixwulf.core.files import known_inputs
 from nixwulf.core.text import did_you_mean
 
@@ -284,6 +284,11 @@ def machine_progress() -> Callable[[str, str, float], None]:
             click.echo(f"{machine}: {step}" + (f", {now[1]} %" if now[1] else ""), err=True)
 
     return observe
+
+
+def report(name: str, words: str) -> None:
+    """Say what happens on a node."""
+    click.echo(f"{name}: {one_line(words)}", err=True)
 
 
 def choose(cluster: Cluster, chosen: Sequence[str]) -> list[Node]:

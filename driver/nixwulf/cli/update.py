@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import choose, machines, only_nodes
+from nixwulf.cli.options import choose, machines, only_nodes, report
 from nixwulf.cli.options import expect_cluster as expect_cluster_option
 from nixwulf.cli.options import flake as flake_option
 from nixwulf.cli.options import prebuilt as prebuilt_option
@@ -63,7 +63,7 @@ def update(
       nixwulf update --cluster clusters/mine.toml --node mini2 --rollback
     """
     from nixwulf.inventory.cluster import load_cluster
-    from nixwulf.inventory.platforms import load_platform
+    from nixwulf.inventory.platforms import is_macos
     from nixwulf.ops.deploy.flake import attribute, check_reference, lacks_nix
     from nixwulf.ops.deploy.plan import check_deployable, darwin_steps
 
@@ -79,8 +79,7 @@ def update(
     lacking = None if rollback else lacks_nix()
     if lacking:
         raise InputError(f"Systems cannot be built or copied here, because {lacking}.")
-    of = {node.name: load_platform(node.platform)["system"] for node in nodes}
-    linux = [node for node in nodes if of[node.name].endswith("-linux")]
+    linux = [node for node in nodes if not is_macos(node.platform)]
     for node in nodes:
         if node not in linux:
             steps = darwin_steps(flake, node, attribute(cluster, node))
@@ -186,9 +185,6 @@ def _bring(
 
 def _switch(targets: Sequence[Target], seconds: int) -> int:
     from nixwulf.ops.deploy import install as updating
-
-    def report(node: str, words: str) -> None:
-        click.echo(f"{node}: {one_line(words)}", err=True)
 
     results = updating.switch_all(targets, seconds, report)
     for result in results:

@@ -1,4 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP: one cancellation, which reaches every thread and every child."""
+"""Ctrl-C, SIGTERM and SIGHUP: one cancellation, which reaches every thread and every child.
+
+When this process itself stood still: stopped by a signal, or paused with its machine.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 from weakref import WeakSet
@@ -228,3 +232,41 @@ def held_back() -> Iterator[None]:
             signal.signal(number, handler)
     if came:
         raise KeyboardInterrupt
+
+
+_TICK_S = 0.5
+# A thread that is so late was not only waiting for a processor.
+_STOPPED_S = 5.0
+
+
+class Pulse(threading.Thread):
+    """A thread that ticks, and whose missing ticks show that nothing of the process ran."""
+
+    def __init__(self) -> None:
+        """Begin at once; it ends with the process."""
+        super().__init__(daemon=True, name="pulse")
+        self._ticked = time.monotonic()
+        self._ended = float("-inf")
+        self.start()
+
+    def run(self) -> None:
+        """Tick."""
+        while True:
+            time.sleep(_TICK_S)
+            self.end_of_standstill()
+            self._ticked = time.monotonic()
+
+    def end_of_standstill(self) -> float:
+        """The monotonic time at which the last standstill was over; -inf before the first."""
+        now = time.monotonic()
+        if now - self._ticked > _TICK_S + _STOPPED_S:
+            self._ended = now
+        return self._ended
+
+
+_pulse = cache(Pulse)
+
+
+def end_of_standstill() -> float:
+    """The same of the process's one pulse, which the first call starts."""
+    return _pulse().end_of_standstill()

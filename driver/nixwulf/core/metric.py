@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -82,6 +82,17 @@ class Metric:
             "conditions": dict(self.conditions),
             **({"observed": dict(self.observed)} if self.observed else {}),
         }
+
+
+def speed_of(values: Iterable[float]) -> float:
+    """The speed of a case by the values of its runs, one each; of other metrics their mean too.
+
+    A run counts once, however many samples it has: runs differ by more than the samples within one
+    (results/compare/interval.py), so that a long run says little more than a short one. Tables pool
+    the samples, for a deviation to go with them: that is the same mean where runs have as many
+    samples, as all runs of a plan have.
+    """
+    return statistics.fmean(values)
 
 
 def accepted(acceptance: str) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any, TypeVar
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import did_you_mean
 
 Found = TypeVar("Found")
@@ -64,3 +67,16 @@ class Parameter:
         if isinstance(value, int) and value > self.maximum:
             return f"int of at most {self.maximum}"
         return None
+
+
+def parameters_of(name: str, **choices: Iterable[str]) -> dict[str, Parameter]:
+    """Those of a plug-in in data/parameters.toml; choices: of those that the code knows."""
+    return {
+        key: Parameter(**{**row, "choices": tuple(choices.get(key, row.get("choices", ())))})
+        for key, row in _parameters()[name].items()
+    }
+
+
+@cache
+def _parameters() -> dict[str, dict[str, dict[str, Any]]]:
+    return read_toml(DATA / "parameters.toml")

@@ -41,7 +41,8 @@ def is_secret(name: str, value: str) -> bool:
     return bool(_WITHIN.search(name)) and not _PLAIN.fullmatch(value)
 
 
-def pattern(secrets: Iterable[str]) -> re.Pattern[str]:
+@cache
+def pattern(secrets: frozenset[str]) -> re.Pattern[str]:
     """What finds secrets in a text, as they are and as programs write them: in base64, also
     within a longer text, in hexadecimal, in percent form and in the escapes of JSON.
     """
@@ -63,12 +64,7 @@ def pattern(secrets: Iterable[str]) -> re.Pattern[str]:
 
 def long_pattern(secrets: Iterable[str]) -> re.Pattern[str]:
     """The pattern of those that are long enough to be no other word."""
-    return _pattern_of(frozenset(one for one in secrets if len(one) >= _SHORTEST))
-
-
-@cache
-def _pattern_of(secrets: frozenset[str]) -> re.Pattern[str]:
-    return pattern(secrets)
+    return pattern(frozenset(one for one in secrets if len(one) >= _SHORTEST))
 
 
 def use(secrets: Iterable[str]) -> None:

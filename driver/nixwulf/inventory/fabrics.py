@@ -147,18 +147,14 @@ class FabricKind:
         """Whether a machine has the interface only while a cable is in it."""
         return self.medium == "thunderbolt"
 
-    @property
-    def shows_training(self) -> bool:
-        """Whether the kernel shows at what speed its cables were trained: Linux, of USB4."""
-        return self.by_cable and not self.macos
-
 
 KINDS: dict[str, FabricKind] = {
     name: FabricKind(name, **facts)
     for name, facts in tomllib.loads(_TABLE.read_text("utf-8")).items()
 }
 RDMA_KINDS = frozenset(name for name, kind in KINDS.items() if kind.rdma)
-TRAINED_KINDS = frozenset(name for name, kind in KINDS.items() if kind.shows_training)
+# Of which the kernel shows at what speed cables were trained: Linux, of USB4.
+TRAINED_KINDS = frozenset(name for name, kind in KINDS.items() if kind.by_cable and not kind.macos)
 # Of Macs, each cabled to each: a sum goes from all to all at once.
 MAC_RDMA_KINDS = frozenset(name for name, kind in KINDS.items() if kind.rdma and kind.macos)
 

@@ -16,17 +16,11 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_json, shipped_text
-from nixwulf.core.registry import Parameter
 from nixwulf.core.text import as_typed, did_you_mean
 from nixwulf.nodes.ssh import Connection
 
 NAME = "toolbox"
 NONE = "none"
-PARAMETER = Parameter(
-    default=NONE,
-    help="the engine's programs from an image: a name of the list, IMAGE:TAG, IMAGE@sha256:DIGEST",
-    omitted=True,
-)
 _LOCK = DATA / "toolboxes.lock.json"
 _REFERENCE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+@sha256:[0-9a-f]{64}")
 _TAGGED = re.compile(r"(\w[\w.-]*(?::\d+)?(?:/[\w.-]+)+):([\w.-]+)")

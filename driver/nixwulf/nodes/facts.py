@@ -2,10 +2,13 @@
 
 `grep -sH ''` prints every line of many small files, each with its path, in one process: sixteen
 lab nodes on two cores have no time for a fork a file. macOS has no such files, but three programs.
+
+Addresses and ports that a node listens on, as its kernel lists them.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 import shlex
@@ -108,7 +111,15 @@ class Facts:
             **({} if self.cpu_quota is None else {"cpu_quota": round(self.cpu_quota, 3)}),
             **({} if self.busy_cpus is None else {"busy_cpus": round(self.busy_cpus, 2)}),
             "os": self.os,
-            **({} if self.memlock is None else {"memlock": _words_of(self.memlock)}),
+            **(
+                {}
+                if self.memlock is None
+                else {
+                    "memlock": "unlimited"
+                    if math.isinf(self.memlock)
+                    else f"{self.memlock / 1024:.0f} KiB"
+                }
+            ),
             **self.hardware.document(),
             **self.other,
         }
@@ -244,7 +255,11 @@ def parse_facts(text: str) -> Facts:
         time_of_day=_seconds(first.get("clock", "")),
         system="Linux" if kernel else "",
         cpus_allowed=_count(dict(_pairs(files.get("/proc/self/status", []))).get(_ALLOWED, "")),
-        cpu_quota=min(map(_quota, files.get("quota", [])), default=None, key=_or_infinite),
+        cpu_quota=min(
+            map(_quota, files.get("quota", [])),
+            default=None,
+            key=lambda quota: math.inf if quota is None else quota,
+        ),
     )
 
 
@@ -292,18 +307,10 @@ def _seconds(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,9}", text) else None
 
 
-def _words_of(memlock: float) -> str:
-    return "unlimited" if math.isinf(memlock) else f"{memlock / 1024:.0f} KiB"
-
-
 def _quota(text: str) -> float | None:
     """CPUs of 'QUOTA PERIOD' in microseconds; None for 'max' and -1, which are no limit."""
     match = re.fullmatch(r"([0-9]{1,15}) ([1-9][0-9]{0,14})", text)
     return int(match[1]) / int(match[2]) if match else None
-
-
-def _or_infinite(quota: float | None) -> float:
-    return math.inf if quota is None else quota
 
 
 def _pairs(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
@@ -383,3 +390,29 @@ def _other(first: Mapping[str, str]) -> dict[str, str]:
         if match:
             other[f"{match[1]} {match[2]}"] = value
     return other
+
+
+# The fourth column (proc_net_tcp in the kernel's documentation), and its value for listeners.
+_STATE = 3
+_LISTEN = "0A"
+
+
+def listeners(text: str) -> set[tuple[str, int]]:
+    """Addresses and ports that are listened on, of /proc/net/tcp and tcp6; other lines are not."""
+    found = set()
+    for line in text.splitlines():
+        words = line.split()
+        if words[_STATE : _STATE + 1] == [_LISTEN]:
+            match = re.fullmatch(r"([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})", words[1])
+            if match:
+                found.add((_address(match[1]), int(match[2], 16)))
+    return found
+
+
+def _address(digits: str) -> str:
+    """The kernel prints each 32-bit word in the machine's order; nodes are little-endian."""
+    words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
+    if len(words) == 1:
+        return str(ipaddress.IPv4Address(words[0]))
+    address = ipaddress.IPv6Address(b"".join(words))
+    return str(address.ipv4_mapped or address)

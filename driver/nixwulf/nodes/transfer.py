@@ -14,7 +14,7 @@ from typing import IO
 
 from nixwulf.core import interrupts
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.standstill import end_of_standstill
+from nixwulf.core.interrupts import end_of_standstill
 from nixwulf.nodes.ssh import SSH_FAILED, Connection, Unreachable
 
 _POLL_S = 0.02

@@ -42,8 +42,9 @@ class Predicted:
     def beside(self, line: CaseSummary) -> CaseSummary:
         """A line with intervals at those of its values that have a prediction."""
         values = {
-            name: replace(value, predicted=self._band(line, name, value))
+            name: replace(value, predicted=band_of(one) if one else None)
             for name, value in line.values.items()
+            for one in [self._explanation_of(line, name, value)]
         }
         return replace(line, values=values)
 
@@ -70,10 +71,6 @@ class Predicted:
             return None
         explained = self.explained.get((line.setting, line.case), ())
         return next((one for one in explained if one.metric == name and _same(line, one)), None)
-
-    def _band(self, line: CaseSummary, name: str, value: MetricSummary) -> Band | None:
-        one = self._explanation_of(line, name, value)
-        return band_of(one) if one else None
 
 
 def about(found: Sequence[tuple[str, Explained]], drawn: Sequence[tuple[float, Band]]) -> About:

@@ -311,15 +311,11 @@ def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
 
     def order(line: CaseSummary) -> tuple[Any, ...]:
         link = (min(map(rtt_order, line.fabrics), default=math.inf), line.fabric, line.transport)
-        axes = tuple(_comparable(value) for value in line.axes.values())
+        # Numbers by size before texts.
+        axes = [(isinstance(one, str), one) for one in line.axes.values()]
         return (line.setting, line.nodes, line.parallelism, *link, axes, line.case, line.variant)
 
     return tuple(sorted(lines, key=order))
-
-
-def _comparable(value: Any) -> tuple[bool, Any]:
-    """Numbers by size before texts."""
-    return (True, value) if isinstance(value, str) else (False, float(value))
 
 
 def _lines(

@@ -71,14 +71,16 @@ def _failure(failure: Failure) -> Text:
 def to_markdown(summary: Summary) -> str:
     """Findings, tables of values, failures, warnings, what was left out, fabrics and provenance."""
     records = summary.folder.records
+    warnings = [(sentence, "; ".join(cases)) for sentence, cases in summary.warnings.items()]
+    left_out = [(left.reason, str(len(left.points)), left.words) for left in summary.left_out]
     parts = [
         f"## {escaped(summary.folder.title)}",
         escaped(summary.folder.description),
         escaped(summary.counts) + ".",
         *(part for section in summary.sections for part in _section(section)),
         *_failures_text(summary.failures),
-        *_warnings(summary),
-        *_left_out(summary),
+        *_titled("### Warnings", Table(("what", "cases"), warnings)),
+        *_titled("### Left out of the plan", Table(("reason", "points", "which"), left_out)),
         *_titled("### Fabrics", fabrics(records)),
         "### What was measured on what",
         pipe_table(Table(("", ""), [(name, text) for name, text in facts(records)])),
@@ -145,11 +147,6 @@ def _titled(title: str, table: Table | None) -> list[str]:
     return [title, pipe_table(table)] if table and table.rows else []
 
 
-def _warnings(summary: Summary) -> list[str]:
-    rows = [(sentence, "; ".join(cases)) for sentence, cases in summary.warnings.items()]
-    return _titled("### Warnings", Table(("what", "cases"), rows))
-
-
 def _failures_text(failures: Sequence[Failure]) -> list[str]:
     parts = ["### Failures"] if failures else []
     for failure in failures:
@@ -159,11 +156,6 @@ def _failures_text(failures: Sequence[Failure]) -> list[str]:
             f"{escaped(failure.cases)}: {escaped(failure.reason)}{hint}"
         )
     return parts
-
-
-def _left_out(summary: Summary) -> list[str]:
-    rows = [(left.reason, str(len(left.points)), left.words) for left in summary.left_out]
-    return _titled("### Left out of the plan", Table(("reason", "points", "which"), rows))
 
 
 def to_csv(records: Iterable[Record]) -> str:

@@ -23,11 +23,10 @@ from nixwulf.nodes.facts import busy_cpus, gather
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.engines import Engine, splitting
+from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.gates import context_of_run, examine
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.replicas import of_one_server, replicas
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, of_one_server, replicas
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import Record, text_of
 from nixwulf.sweep import consent, transport
@@ -144,7 +143,7 @@ def _bring(
     run.sizes = found.model.sizes
     if engine and found.model.sizes:
         shape, case = found.model.sizes.shape, of_one_server(run.case)
-        reason = splitting.problem(
+        reason = engines.splitting_problem(
             engine.name, engine.splits, shape, case.nodes, case.parallelism or ""
         )
         if reason:

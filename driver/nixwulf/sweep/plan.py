@@ -16,7 +16,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_input, read_yaml, require_no_links, write_json
 from nixwulf.core.query import matches, parse_query
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import Parameter, parameters_of
 from nixwulf.core.schema import check
 from nixwulf.core.secrets import HIDDEN
 from nixwulf.core.text import as_typed, did_you_mean
@@ -139,11 +139,7 @@ def _check_drafts(given: dict[str, Any], models: dict[str, Model], source: str) 
 SCHEMA_VERSION = "1.1"
 COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "parallelism")
 """Of a point of a sweep, beside its parameters."""
-OF_EVERY_ENGINE = {
-    container.NAME: container.PARAMETER,
-    **passthrough.PARAMETERS,
-    **speculation.PARAMETERS,
-}
+OF_EVERY_ENGINE = parameters_of("every engine")
 """Parameters that each engine has beside its own."""
 _MOST_POINTS = 10_000
 _MOST_REASONS = 10
@@ -421,19 +417,15 @@ def _counts(block: Mapping[str, Any], cluster: Cluster) -> Iterator[tuple[int, S
     """The numbers of nodes of a block, each with the fabrics between them."""
     fabrics = block.get("fabric")
     for count in block.get("nodes", ()):
-        yield count, fabrics or _shared_fabrics(cluster, count)
+        shared = [name for name in cluster.fabrics if cluster.joined(name, count)]
+        # Where none joins so many, all are left out with the reason.
+        yield count, fabrics or shared or [*cluster.fabrics]
     if "nodes" not in block:
         for fabric in fabrics or cluster.fabrics:
             on_it = range(len(cluster.nodes_on(fabric)), 0, -1)
             yield next((n for n in on_it if cluster.joined(fabric, n)), 1), [fabric]
         if not cluster.fabrics:
             yield 1, []
-
-
-def _shared_fabrics(cluster: Cluster, nodes: int) -> list[str]:
-    """The fabrics that join so many nodes; all where none does, to be left out with the reason."""
-    shared = [name for name in cluster.fabrics if cluster.joined(name, nodes)]
-    return shared or list(cluster.fabrics)
 
 
 def _of_machines(benchmark: str, block: dict[str, Any], source: str) -> bool:
@@ -518,14 +510,9 @@ def impossible(
 
 def _case(point: dict[str, Any], sweep: Sweep, cluster: Cluster) -> Case:
     toolbox = point["parameters"].get(container.NAME)
+    axes: dict[str, Any] = {key: point.get(key) for key in COORDINATES}
     return Case(
-        engine=point.get("engine"),
-        benchmark=point["benchmark"],
-        model=point.get("model"),
-        nodes=point["nodes"],
-        fabric=point.get("fabric"),
-        transport=point.get("transport"),
-        parallelism=point.get("parallelism"),
+        **axes,
         parameters=point["parameters"],
         seed=sweep.seed,
         samples=sweep.samples,

@@ -22,8 +22,7 @@ from nixwulf.nodes.ssh import each
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import memory, speculation
 from nixwulf.plugins.runtime.openai import GREEDY
-from nixwulf.plugins.runtime.replicas import replicas
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, replicas
 from nixwulf.sweep.recording import Findings
 from nixwulf.sweep.references import (
     CPU_LIMIT,

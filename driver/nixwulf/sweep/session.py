@@ -31,8 +31,7 @@ from nixwulf.ops.models.push import push, require_all, sha256_on
 from nixwulf.ops.recover import recover
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case
-from nixwulf.plugins.runtime.replicas import replicas
-from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.run import Run, replicas
 from nixwulf.results.record import Record, load, save
 from nixwulf.sweep.phases import run_case
 from nixwulf.sweep.plan import Plan

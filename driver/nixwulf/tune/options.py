@@ -24,11 +24,10 @@ from nixwulf.llm import Model, gguf, parse_model
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
-from nixwulf.perf.scenarios.facts import kind_of, lacks, stated_links
+from nixwulf.perf.scenarios.facts import BANDWIDTH, WhatIf, kind_of, lacks, stated_links
 from nixwulf.perf.scenarios.forecast import Forecast, answer
+from nixwulf.perf.scenarios.render import how
 from nixwulf.perf.scenarios.source import ModelDescription, read_model
-from nixwulf.perf.scenarios.text import how
-from nixwulf.perf.scenarios.what_if import BANDWIDTH, WhatIf
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.case import Case
@@ -402,7 +401,11 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
                 out.append(LeftOut(words, "a case of one node runs on the cluster's first"))
             else:
                 option = Option(engine, one.candidate, words, _case(request, engine, one.candidate))
-                if why_not := _impossible(request, option.case):
+                case = option.case
+                at = Placement(case.nodes, case.fabric, case.transport, case.parallelism)
+                definition = request.subject.definition
+                # Why the cluster cannot run it, though the engine could be predicted so.
+                if why_not := impossible(case.document(), at, request.cluster, definition):
                     refused.append(LeftOut(words, why_not))
                 else:
                     found.append(option)
@@ -467,12 +470,6 @@ def _case(request: Request, engine: str, candidate: Candidate) -> Case:
         warm_up=True,
         model_digest=request.subject.definition.digest,
     )
-
-
-def _impossible(request: Request, case: Case) -> str | None:
-    """Why the cluster cannot run it, though the engine could be predicted so."""
-    placement = Placement(case.nodes, case.fabric, case.transport, case.parallelism)
-    return impossible(case.document(), placement, request.cluster, request.subject.definition)
 
 
 def first_of_each_reason(out: Sequence[LeftOut[str]]) -> list[LeftOut[str]]:

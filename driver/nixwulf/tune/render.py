@@ -21,10 +21,10 @@ from nixwulf.core.text import Band, format_significant, plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.nodes.lab.node import HOME
 from nixwulf.nodes.lab.state import state_of
-from nixwulf.perf.scenarios.text import ASSUMED
+from nixwulf.perf.scenarios.render import ASSUMED
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines.serving import Serving, Started, Written, measured_run
-from nixwulf.plugins.runtime.replicas import servers_of
+from nixwulf.plugins.runtime.run import servers_of
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record
 from nixwulf.tune.options import Request, first_of_each_reason, no_watts

@@ -36,7 +36,7 @@ from nixwulf.perf.scenarios.forecast import forecast
 from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case, Limits
-from nixwulf.plugins.runtime.replicas import slots_of
+from nixwulf.plugins.runtime.run import slots_of
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record, save
@@ -442,13 +442,10 @@ class SearchState:
             known = self.links.setdefault(fabric.name, {})
             known |= {"rtt_us": trip} if trip else {}
             known |= {"bandwidth_gbps": rate} if rate else {}
-            self._look()
-
-    def _look(self) -> None:
-        for n, option in enumerate(self.options):
-            found = prior_of(self.request, option, self.links)
-            if found is not None:
-                self.priors[n] = found
+            for other, option in enumerate(self.options):
+                prior = prior_of(self.request, option, self.links)
+                if prior is not None:
+                    self.priors[other] = prior
 
 
 def begin(request: Request) -> SearchState:

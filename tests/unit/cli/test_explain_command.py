@@ -13,7 +13,7 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.interfaces import parse_hardware
 from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.measured import MeasuredCase
-from nixwulf.perf.explain.sensitivity import Sensitivity
+from nixwulf.perf.explain.remedies import Sensitivity
 from nixwulf.plugins.runtime.upstream import number
 from nixwulf.results import record
 from record_factory import case, failed, machines, metric, ok, plan, published, write_run

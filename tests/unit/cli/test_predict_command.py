@@ -16,9 +16,9 @@ from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm.catalog import find, table
 from nixwulf.llm.model_facts import Weights
+from nixwulf.perf.scenarios.facts import KEYS, parse
 from nixwulf.perf.scenarios.forecast import sizes_of
-from nixwulf.perf.scenarios.text import LETTERS, cells, shares
-from nixwulf.perf.scenarios.what_if import KEYS, parse
+from nixwulf.perf.scenarios.render import LETTERS, cells, shares
 from nixwulf.results import record
 from nixwulf.sweep.plan import make_plan, parse_sweep
 from predict_command import BIG, PAIR, SMALL, predict, refused, ways

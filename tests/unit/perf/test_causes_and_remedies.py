@@ -11,8 +11,7 @@ from nixwulf.llm.catalog import find
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.explanation import explain_records
-from nixwulf.perf.explain.remedies import _costs, _runs
-from nixwulf.perf.explain.sensitivity import PredictionInputs
+from nixwulf.perf.explain.remedies import PredictionInputs, _costs, _runs
 from nixwulf.perf.inputs import Strategy, fabric_facts, platform_facts
 from nixwulf.results import record
 from record_factory import case, metric, ok, plan

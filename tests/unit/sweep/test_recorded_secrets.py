@@ -87,8 +87,8 @@ WHOLE = {
 @pytest.mark.parametrize("form", WHOLE)
 def test_a_secret_is_found_as_programs_write_it(form):
     """Of base64 at most the characters that it shares with its neighbours stay."""
-    before, _, after = pattern([KEY]).sub("\0", WHOLE[form]).partition("\0")
-    assert pattern([KEY]).search(WHOLE[form])
+    before, _, after = pattern(frozenset({KEY})).sub("\0", WHOLE[form]).partition("\0")
+    assert pattern(frozenset({KEY})).search(WHOLE[form])
     known = b64encode(KEY.encode()).decode()
     for rest in (before, after):
         assert not any(KEY[at : at + 5] in rest for at in range(len(KEY) - 4))
@@ -97,8 +97,8 @@ def test_a_secret_is_found_as_programs_write_it(form):
 
 def test_other_texts_stay_as_they_are():
     text = "sk-ab sk-cd?ef c2stYWIr %73%6b " + "\\" * 5000
-    assert pattern([KEY]).sub("", text) == text
-    assert pattern([]).sub("", text) == text
+    assert pattern(frozenset({KEY})).sub("", text) == text
+    assert pattern(frozenset()).sub("", text) == text
 
 
 def test_numbers_of_tokens_and_a_secrets_place_are_none():

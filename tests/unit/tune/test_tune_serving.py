@@ -215,7 +215,7 @@ def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
     asked = matrix("exo", "tensor", transport, fabric=["mesh"], parameters={"api": "chat"})
     run = planned(tmp_path, "mac-studio-4", model, asked, exo="/bin/exo")
     help_text = (FIXTURES / "exo" / release / "help.txt").read_text()
-    network = exo.api.network({"mac-a": help_text}, "nixwulf-of-the-run")
+    network = exo.network({"mac-a": help_text}, "nixwulf-of-the-run")
     for node in run.nodes:
         environment = {**exo.ENVIRONMENT, **network.environment}
         run.start(node, "exo", exo.argv(run, node, network), environment)
@@ -226,7 +226,7 @@ def test_exo_meets_in_one_namespace_and_is_asked_to_place_the_model(
     assert meets.format("--force-master") in servers[1][1]
     place, ask = map(shlex.split, way.then)
     assert place[1] == "http://127.0.0.1:52415/place_instance"
-    assert json.loads(place[-1]) == exo.api.placement(run.model, "tensor", transport, 2).body
+    assert json.loads(place[-1]) == exo.placement(run.model, "tensor", transport, 2).body
     assert json.loads(ask[-1])["model"] == run.model
 
 

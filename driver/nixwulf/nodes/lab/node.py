@@ -341,7 +341,11 @@ def _set_up(state: StateFolder, definition: Definition, number: int) -> None:
 
 def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> None:
     # Folders below /run or /tmp vanish behind the private ones; open, they can be bound back.
-    kept = {path: os.open(path, os.O_PATH) for path in shown if _is_covered(Path(path))}
+    kept = {
+        path: os.open(path, os.O_PATH)
+        for path in shown
+        if any(Path(path).is_relative_to(folder) for folder in PRIVATE_FOLDERS)
+    }
     kept[str(NODE_FOLDER)] = os.open(own, os.O_PATH)
     groups = os.open(_GROUPS, os.O_PATH) if _GROUPS.is_dir() else None
     # NixOS reaches its programs through links in /run.
@@ -368,10 +372,6 @@ def _mount_private(own: Path, hidden: Sequence[Path], shown: Sequence[str]) -> N
         mount(f"/proc/self/fd/{groups}", _GROUPS, "", Mount.BIND | Mount.REC)
         os.close(groups)
     Path("/run/sshd").mkdir(mode=0o755)
-
-
-def _is_covered(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in PRIVATE_FOLDERS)
 
 
 def _give_ipv6(end: Attachment) -> None:

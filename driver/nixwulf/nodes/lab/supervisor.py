@@ -50,19 +50,16 @@ class ShapedLink:
             links.run_batch("tc", [words for program, *words in commands if program == "tc"])
             links.run_batch("ip", [words for program, *words in commands if program == "ip"])
         if shaping == "switch":
-            self._tell_switch(shape)
+            if self._switch is None:
+                self._switch = switch.start([port.link for port in self.ports])
+            switch.ask(self._switch[1], dataclasses.asdict(shape))
         self.shape, self.shaping = shape, shaping
 
     def counters(self) -> dict[str, int]:
         """What the switch counted since it started; empty for the kernel's shapings."""
         if self._switch is None:
             return {}
-        return switch.ask_counters(self._switch[1])
-
-    def _tell_switch(self, shape: Shape) -> None:
-        if self._switch is None:
-            self._switch = switch.start([port.link for port in self.ports])
-        switch.ask_shape(self._switch[1], shape)
+        return switch.ask(self._switch[1], None)
 
     def _stop_switch(self) -> None:
         if self._switch is None:

@@ -6,7 +6,6 @@ the hub's ends of the nodes' links and sleeps until the next one is due.
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 import json
 import os
@@ -135,19 +134,13 @@ def start(links: list[str]) -> tuple[int, socket.socket]:
     return pid, ours
 
 
-def ask_shape(channel: socket.socket, shape: Shape) -> None:
-    """Tell a switch its shape; returns when it holds."""
-    _ask(channel, dataclasses.asdict(shape))
+def ask(channel: socket.socket, shape: dict[str, float] | None) -> dict[str, int]:
+    """Tell a switch its shape, None for as it is; when it holds, what the switch has counted.
 
-
-def ask_counters(channel: socket.socket) -> dict[str, int]:
-    """Frames that a switch forwarded, lost as asked, dropped from full queues, and missed."""
-    return _ask(channel, None)
-
-
-def _ask(channel: socket.socket, request: dict[str, float] | None) -> dict[str, int]:
+    Frames that it forwarded, lost as asked, dropped from full queues, and missed.
+    """
     try:
-        channel.send(json.dumps(request).encode())
+        channel.send(json.dumps(shape).encode())
         counters: dict[str, int] = json.loads(channel.recv(1024))
     except (OSError, ValueError):
         raise NixwulfError("A switch of the lab has ended; start anew: nixwulf lab down") from None

@@ -12,7 +12,7 @@ from nixwulf.core.document import Column, Row, RowGroup, Table, plain_table
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import clean
 from nixwulf.inventory.cluster import Cluster, Node
-from nixwulf.inventory.platforms import load_platform
+from nixwulf.inventory.platforms import is_macos
 from nixwulf.ops.deploy.flake import FEATURES, Layout, Prebuilt, attribute
 from nixwulf.ops.deploy.machine import Disk, Machine, Verified
 from nixwulf.ops.deploy.refusals import can_install, refusals, shown, unlike_layout
@@ -300,7 +300,7 @@ def new_to_others(cluster: Cluster, installed: Sequence[str]) -> str | None:
     others = [
         node.name
         for node in cluster.nodes
-        if node.name not in installed and load_platform(node.platform)["system"].endswith("-linux")
+        if node.name not in installed and not is_macos(node.platform)
     ]
     if not others or not installed:
         return None

@@ -374,17 +374,15 @@ def copy(
                 return
             except Broken as broken:
                 if source.name in broken.faults or not broken.faults:
-                    raise NixwulfError(_source_fault(source, broken, done.model)) from None
+                    words = broken.faults.get(source.name, "it cannot be reached over the fabric")
+                    where = source.name if source.name == HERE else f"node {source.name!r}"
+                    raise NixwulfError(
+                        f"{done.model!r} cannot be copied from {where}: {words}."
+                    ) from None
                 done.failures |= broken.faults
                 left = [n for n in left if n not in {*done.failures, *done.complete}]
     finally:
         done.seconds = time.monotonic() - begin
-
-
-def _source_fault(source: Origin, broken: Broken, model: str) -> str:
-    words = broken.faults.get(source.name, "it cannot be reached over the fabric")
-    where = source.name if source.name == HERE else f"node {source.name!r}"
-    return f"{model!r} cannot be copied from {where}: {words}."
 
 
 @dataclass

@@ -175,7 +175,11 @@ def _down(
         running = before[name].owned
         report(name, f"goes down, and with it {', '.join(running)}" if running else "goes down")
         if action == "poweroff":
-            return _await_silence(node, until)
+            while time.monotonic() < until:
+                if state(node).error is not None:
+                    return None
+                wait(POLL_S)
+            return "it still answers"
         if not await_boot(node, before[name].boot, until):
             return f"it is not back after {deadline_s:g} s"
         report(name, "is back")
@@ -183,14 +187,6 @@ def _down(
 
     failures = each(one, nodes)
     return {node.node.name: words for node, words in zip(nodes, failures, strict=True) if words}
-
-
-def _await_silence(node: Connection, until: float) -> str | None:
-    while time.monotonic() < until:
-        if state(node).error is not None:
-            return None
-        wait(POLL_S)
-    return "it still answers"
 
 
 STEPS = ("stop", "reset", "reboot", "power")

@@ -3,11 +3,13 @@
 Machines without published facts, such as the lab's nodes, are described by speeds of the same run:
 all of one node's time is taken as reading weights and cache, or for a prompt as computing. What the
 host adds for each exchange is the model's, or is what another fabric of the run shows.
+
+What a fact that is off costs a case, by the sensitivity of the case to the quantity it slows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, prod
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.explain.causes import WeighedDiagnostic, unpredicted, weighed
+from nixwulf.perf.explain.diagnostics import Diagnostic, Slows
 from nixwulf.perf.explain.measured import (
     BaselineIndex,
     MeasuredCase,
@@ -24,13 +26,92 @@ from nixwulf.perf.explain.measured import (
     measured_in,
     out_of_cache,
 )
-from nixwulf.perf.explain.remedies import Remedy, remedies
-from nixwulf.perf.explain.sensitivity import PredictionInputs, Sensitivity, roofline, sensitivities
+from nixwulf.perf.explain.remedies import (
+    Change,
+    PredictionInputs,
+    Remedy,
+    Sensitivity,
+    faster_memory,
+    higher_rate,
+    more_compute,
+    quicker_host,
+    remedies,
+    roofline,
+    sensitivities,
+    shorter_trips,
+)
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
 from nixwulf.perf.predict import Configuration, Prediction, predict, total
 from nixwulf.results.record import Record
 from nixwulf.results.store import PLAN, read_entries, read_plan
+
+LEAST = 3
+"""Percent; a fact that costs less is no cause: as much is the noise of repeated runs."""
+
+_OF_NODES = ("nodes", "processors")
+_ALL_OF_NODES = (quicker_host, faster_memory, more_compute)
+_QUANTITIES: Mapping[Slows, Sequence[Change]] = {
+    "nodes": _ALL_OF_NODES,
+    "processors": _ALL_OF_NODES,
+    "rate": (higher_rate,),
+    "trips": (shorter_trips,),
+    "link": (higher_rate, shorter_trips),
+}
+_TWICE = 2.0
+
+
+@dataclass(frozen=True)
+class WeighedDiagnostic:
+    """A diagnostic, and the factor by which the case would be faster without it.
+
+    factor: None where nothing can be predicted. Of a quantity that is worse by an unknown factor it
+    is what twice as much of it would give, and shows only whether the case depends on it.
+    """
+
+    diagnostic: Diagnostic
+    factor: float | None
+
+    @property
+    def enough(self) -> bool:
+        """Whether it may be what slows the case, in the whole percent that are shown.
+
+        Without a prediction nobody knows whether a case depends on its link, and all do on nodes.
+        """
+        if self.factor is None:
+            return self.diagnostic.slows in _OF_NODES
+        return round(100 * (self.factor - 1)) >= LEAST
+
+    @property
+    def known(self) -> float | None:
+        """The factor where it is one that may be stated."""
+        return self.factor if self.diagnostic.times or self.diagnostic.mended else None
+
+
+def unpredicted(found: Iterable[Diagnostic], nodes: int) -> tuple[WeighedDiagnostic, ...]:
+    """Diagnostics of a case without a prediction: on one node only the nodes take time."""
+    causes = []
+    for one in found:
+        times = (one.times or _TWICE) if one.slows in _OF_NODES else 1.0
+        factor = times if nodes == 1 else None
+        causes.append(WeighedDiagnostic(one, factor if one.slows else 1.0))
+    return _ordered(causes)
+
+
+def _ordered(causes: Iterable[WeighedDiagnostic]) -> tuple[WeighedDiagnostic, ...]:
+    """The dearest first."""
+    return tuple(sorted(causes, key=lambda cause: -(cause.factor or 1.0)))
+
+
+def without(one: Diagnostic, inputs: PredictionInputs) -> PredictionInputs:
+    """The case as it would be without a fact."""
+    if one.mended is not None:
+        return replace(inputs, fabric=one.mended)
+    host = one.slows == "processors" and inputs.platforms[0].kind != "cpu"
+    for change in (quicker_host,) if host else _QUANTITIES.get(one.slows, ()):
+        inputs = change(inputs, one.times or _TWICE)
+    return inputs
+
 
 _KIND = "cpu"
 _PERFECT = 1e9
@@ -193,7 +274,7 @@ def _explained(
         return replace(
             bare,
             why_not=error.message,
-            causes=tuple(unpredicted(found, one.record["case"]["nodes"])),
+            causes=unpredicted(found, one.record["case"]["nodes"]),
             remedies=remedies(one, beside, None, plan),
         )
     return replace(
@@ -201,7 +282,9 @@ def _explained(
         prediction=setting.prediction(),
         sensitivities=sensitivities(setting),
         roofline=roofline(setting) if subject.platforms else None,
-        causes=tuple(weighed(found, setting)),
+        causes=_ordered(
+            WeighedDiagnostic(fact, without(fact, setting).speed / setting.speed) for fact in found
+        ),
         remedies=remedies(one, beside, setting, plan),
         calibrated=subject.platforms is None,
     )

@@ -11,11 +11,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import hypot, inf, sqrt
-from statistics import fmean
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.metric import is_predicted
+from nixwulf.core.metric import is_predicted, speed_of
 from nixwulf.core.text import format_significant
 from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics
 from nixwulf.perf.explain.rails import judged
@@ -125,7 +124,7 @@ class BaselineIndex:
         alone = self._alone.get(one.but(OVER_NODES))
         if not alone:
             return None
-        return fmean(other.value for other in alone), max(other.error for other in alone)
+        return speed_of(other.value for other in alone), max(other.error for other in alone)
 
     def beside(self, one: MeasuredCase) -> Sequence[MeasuredCase]:
         """The cases of the same work, run anyhow, it itself among them.
@@ -196,12 +195,12 @@ def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
     errors = [
         one.get("stddev", 0.0) / sqrt(len(one["samples"])) for _, one in seen if one.get("samples")
     ]
-    mean = fmean(one["value"] for _, one in seen)
+    mean = speed_of(one["value"] for _, one in seen)
     return MeasuredCase(
         record,
         conditions,
         metric["name"],
-        fmean(_requests(record, conditions) * one["value"] for record, one in seen),
+        _requests(record, conditions) * mean,
         len(seen),
         tuple({one.text: one for record, _ in seen for one in diagnostics(record)}.values()),
         hypot(*errors) / len(seen) / mean if mean > 0 else 0.0,

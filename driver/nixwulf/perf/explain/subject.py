@@ -20,7 +20,7 @@ from nixwulf.llm.random_model import RandomModel, parse_random_model
 from nixwulf.perf.constants import age_of, day_of, newest
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
 from nixwulf.plugins.engines import DEFAULT, all_engines
-from nixwulf.plugins.runtime.replicas import servers_of
+from nixwulf.plugins.runtime.run import servers_of
 from nixwulf.plugins.runtime.upstream import number
 from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
 from nixwulf.results.record import Record

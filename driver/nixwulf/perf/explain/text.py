@@ -10,14 +10,12 @@ from typing import Any
 from nixwulf.core.document import escaped, output, say
 from nixwulf.core.files import as_json
 from nixwulf.core.text import format_significant, plural
-from nixwulf.perf.explain.causes import WeighedDiagnostic
-from nixwulf.perf.explain.explanation import Explained
+from nixwulf.perf.explain.explanation import Explained, WeighedDiagnostic
 from nixwulf.perf.explain.measured import Unmeasured
-from nixwulf.perf.explain.remedies import Remedy
-from nixwulf.perf.explain.sensitivity import Sensitivity
+from nixwulf.perf.explain.remedies import Remedy, Sensitivity
 from nixwulf.perf.explain.subject import newer_than_fitted
 from nixwulf.perf.predict import Prediction
-from nixwulf.perf.scenarios.text import (
+from nixwulf.perf.scenarios.render import (
     ASSUMED,
     LETTERS,
     legend,

@@ -21,7 +21,7 @@ from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.memory import FASTEST
-from nixwulf.plugins.runtime.replicas import groups_of
+from nixwulf.plugins.runtime.run import groups_of
 from nixwulf.results.identity import REPLICAS
 
 _NO_GPU = ""

@@ -10,7 +10,7 @@ from nixwulf.core.text import GIB, plural
 from nixwulf.llm.model_facts import ModelFacts, Sizes
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict
-from nixwulf.perf.scenarios import facts, what_if
+from nixwulf.perf.scenarios import facts
 from nixwulf.perf.scenarios.candidates import (
     Candidate,
     LeftOut,
@@ -18,10 +18,10 @@ from nixwulf.perf.scenarios.candidates import (
     backends_of,
     candidates,
 )
+from nixwulf.perf.scenarios.facts import WhatIf
 from nixwulf.perf.scenarios.source import ModelDescription
-from nixwulf.perf.scenarios.what_if import WhatIf
 from nixwulf.plugins.runtime.memory import Need, TokenDemand, layers, needs
-from nixwulf.plugins.runtime.replicas import slots_of
+from nixwulf.plugins.runtime.run import slots_of
 from nixwulf.results.identity import REPLICAS
 
 _WHOLE = 2**20  # of shares: any large number, which memory in bytes is too
@@ -183,7 +183,7 @@ def answer(question: Question, what_ifs: Sequence[str] = ()) -> Answer:
     A what-if about what is not known of a platform is no change: it is the missing fact.
     """
     chosen, left_out = candidates(question)
-    asked = what_if.parse_all(what_ifs, _names(question, chosen))
+    asked = facts.parse_all(what_ifs, _names(question, chosen))
     of_nodes = (one for one in asked if one.group == "platform")
     given = tuple(one for one in of_nodes if facts.lacks(one.name, one.key))
     chosen = _without_alike(question, chosen, asked)

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import Parameter, choose, discover
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.cables import OverCables, cables_problem
+from nixwulf.plugins.runtime.case import OverCables, cables_problem
 from nixwulf.plugins.runtime.openai import longest_request
 from nixwulf.results.identity import REPLICAS
 
 if TYPE_CHECKING:
     from nixwulf.plugins.runtime.run import Run
 
-MOST_SLOTS, MOST_REQUESTS = 1024, 100_000
-"""Requests at once and in a pass: clusters serve some hundreds, and in hours some thousands."""
 # 130 MB of text, and hours of any cluster.
 _MOST_TOKENS = 1 << 25
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import nccl as parser
 from nixwulf.plugins.benchmarks import Benchmark
@@ -29,14 +29,7 @@ class Collectives(Benchmark):
     """
 
     name = "collectives"
-    parameters: ClassVar = {
-        "sizes": Parameter(
-            default="decode",
-            choices=tuple(_RANGES),
-            help="decode: 1 to 256 KiB, what a token's all-reduces have; large: 1 to 256 MiB",
-        ),
-        "iterations": Parameter(default=20, minimum=1, help="repetitions of each size"),
-    }
+    parameters: ClassVar = parameters_of("collectives", sizes=_RANGES)
     engines = ()
     programs = ("mpirun", _PROGRAM)
     required: ClassVar = {

@@ -6,7 +6,7 @@ from itertools import starmap
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.outputs.dllama import Inference, metrics
 from nixwulf.plugins.benchmarks import Benchmark
@@ -27,10 +27,7 @@ class Dllama(Benchmark):
     """
 
     name = "dllama"
-    parameters: ClassVar = {
-        "n_prompt": Parameter(default=128, minimum=1, help="tokens of the prompt"),
-        "n_gen": Parameter(default=32, minimum=1, help="tokens generated"),
-    }
+    parameters: ClassVar = parameters_of("dllama")
     engines = (ENGINE.name,)
 
     def measure(self, run: Run) -> list[Metric]:

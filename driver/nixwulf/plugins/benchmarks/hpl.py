@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from nixwulf.core.files import shipped_text
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.nodes.transfer import put
 from nixwulf.outputs import hpl as parser
@@ -43,39 +43,7 @@ class Hpl(Benchmark):
     """
 
     name = "hpl"
-    parameters: ClassVar = {
-        "n": Parameter(
-            default=0,
-            minimum=0,
-            help=(
-                "order of the matrix; 0: from memory_percent, floor(sqrt(bytes * share / 8) * "
-                "0.9), in whole blocks"
-            ),
-        ),
-        "memory_percent": Parameter(
-            default=75,
-            minimum=5,
-            help="share of the smallest node's memory; 75 with the margin of 0.9 is 61 % of it",
-        ),
-        "nb": Parameter(
-            default=256,
-            minimum=1,
-            help=(
-                "block size: 256 for BLIS and OpenBLAS on large cores, 456 for AMD's BLIS on "
-                "Zen 5, 80 for the lab's small problems"
-            ),
-        ),
-        "ranks_per_node": Parameter(
-            default=1,
-            minimum=1,
-            help="the grid P x Q follows from it and the nodes, P <= Q, as square as can be",
-        ),
-        "threads": Parameter(
-            default=0,
-            minimum=0,
-            help="of BLAS in each rank; 0: the node's logical CPUs over its ranks",
-        ),
-    }
+    parameters: ClassVar = parameters_of("hpl")
     engines = ()
     programs = ("mpirun", *_INPUT)
     required: ClassVar = {"mpirun": mpi.INSTALL}

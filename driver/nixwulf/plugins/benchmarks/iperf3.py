@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.nodes import link
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import iperf3
 from nixwulf.outputs.iperf3 import Flow, IntervalRow, whole
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 _INTERVALS = 10
@@ -38,15 +38,7 @@ class Iperf3(Benchmark):
     """
 
     name = "iperf3"
-    parameters: ClassVar = {
-        "streams": Parameter(default=1, minimum=1, help="TCP streams at once"),
-        "direction": Parameter(
-            default="forward",
-            choices=tuple(_FLAGS),
-            help="from the head to the worker, back, or both at once",
-        ),
-        "seconds": Parameter(default=5, minimum=1, help="length of a test"),
-    }
+    parameters: ClassVar = parameters_of("iperf3", direction=_FLAGS)
     engines = ()
     programs = ("iperf3",)
     required: ClassVar = {"iperf3": "install it"}

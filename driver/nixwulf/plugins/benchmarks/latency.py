@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes import link
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ping, sockperf
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # A token's hidden state is some KiB; the smallest is what is left of a collective.
@@ -43,14 +43,7 @@ class Latency(Benchmark):
     """
 
     name = "latency"
-    parameters: ClassVar = {
-        "count": Parameter(default=500, minimum=100, help="round trips that are kept of each size"),
-        "method": Parameter(
-            default="both",
-            choices=("both", "ping", "tcp"),
-            help="ICMP by ping, TCP by sockperf, or both",
-        ),
-    }
+    parameters: ClassVar = parameters_of("latency")
     engines = ()
     programs = ("ping", "sockperf")
     # sockperf is asked for by `measure`: with method ping it is not needed.

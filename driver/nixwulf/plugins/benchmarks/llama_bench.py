@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.outputs.llama_bench import LlamaBenchRow, metric, parse
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.llama_cpp import ENGINE
@@ -25,17 +25,7 @@ class LlamaBench(Benchmark):
     """
 
     name = "llama-bench"
-    parameters: ClassVar = {
-        "n_prompt": Parameter(
-            default=128, minimum=0, help="-p, tokens of the prompt; 0: prompts are not measured"
-        ),
-        "n_gen": Parameter(
-            default=32, minimum=0, help="-n, tokens generated; 0: decode is not measured"
-        ),
-        "depth": Parameter(
-            default=0, minimum=0, help="-d, tokens in the context before the measurement"
-        ),
-    }
+    parameters: ClassVar = parameters_of("llama-bench")
     engines = (ENGINE.name,)
 
     def measure(self, run: Run) -> list[Metric]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.core.secrets import cut
 from nixwulf.llm.random_model import tokenizer
 from nixwulf.nodes.process import OwnedProcess
@@ -29,7 +29,7 @@ from nixwulf.nodes.ssh import THIS_MACHINE
 from nixwulf.outputs import llama_benchy as parser
 from nixwulf.outputs import present
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import MOST_SLOTS, Benchmark
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.loopback import loopback_port
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
@@ -63,33 +63,7 @@ class LlamaBenchy(Benchmark):
     """
 
     name = _PROGRAM
-    parameters: ClassVar = {
-        "concurrency": Parameter(
-            default=1,
-            minimum=1,
-            maximum=MOST_SLOTS,
-            help="--concurrency, requests in flight; llama-server gets as many slots",
-        ),
-        "n_prompt": Parameter(default=2048, minimum=1, help="--pp, tokens of each prompt"),
-        "n_gen": Parameter(default=32, minimum=2, help="--tg, tokens of each answer"),
-        "depth": Parameter(
-            default=0,
-            minimum=0,
-            help="--depth, tokens of a system message before the prompt; without prefix_caching "
-            "they count as prompt",
-        ),
-        "prefix_caching": Parameter(
-            default="off",
-            choices=("off", "on"),
-            help="on: --enable-prefix-caching, so that the depth is read once, then the prompt; "
-            "off: --no-cache",
-        ),
-        "tokenizer": Parameter(
-            default="",
-            help="--tokenizer, a name on Hugging Face, or a folder with tokenizer.json on the "
-            "driver's machine; empty: the model's own, where its name there is known",
-        ),
-    }
+    parameters: ClassVar = parameters_of(_PROGRAM)
     engines = None
     required_here: ClassVar = {_PROGRAM: f'run "{_INSTALL}"'}
 

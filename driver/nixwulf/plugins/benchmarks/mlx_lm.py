@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.outputs import mlx
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.mlx import ENGINE, ranks
@@ -28,10 +28,7 @@ class MlxLm(Benchmark):
     """
 
     name = _PROGRAM
-    parameters: ClassVar = {
-        "n_prompt": Parameter(default=128, minimum=1, help="tokens of the prompt"),
-        "n_gen": Parameter(default=32, minimum=2, help="tokens generated"),
-    }
+    parameters: ClassVar = parameters_of("mlx_lm.benchmark")
     engines = (ENGINE.name,)
 
     def measure(self, run: Run) -> list[Metric]:

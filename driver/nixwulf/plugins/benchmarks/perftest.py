@@ -6,14 +6,14 @@ import time
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import ParseError
 from nixwulf.outputs import perftest as parser
 from nixwulf.outputs.perftest import BandwidthRow, LatencyRow
 from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
 _OPERATIONS = ("write", "read", "send")
@@ -36,11 +36,7 @@ class Perftest(Benchmark):
     """
 
     name = "perftest"
-    parameters: ClassVar = {
-        "operation": Parameter(default="write", choices=_OPERATIONS, help="the RDMA verb"),
-        "kind": Parameter(default="latency", choices=tuple(_TOOLS), help="ib_*_lat or ib_*_bw"),
-        "iterations": Parameter(default=1000, minimum=5, help="messages of each size"),
-    }
+    parameters: ClassVar = parameters_of("perftest", operation=_OPERATIONS, kind=_TOOLS)
     engines = ()
     programs = tuple(f"ib_{verb}_{tool}" for verb in _OPERATIONS for tool in _TOOLS.values())
     required: ClassVar = dict.fromkeys(programs, "install perftest")

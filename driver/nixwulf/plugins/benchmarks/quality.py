@@ -13,7 +13,7 @@ from typing import ClassVar
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import read_json, shipped_text, write_json
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.core.text import fingerprint
 from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
@@ -55,18 +55,7 @@ class Quality(Benchmark):
     """
 
     name = "quality"
-    parameters: ClassVar = {
-        "positions": Parameter(
-            default=128, minimum=1, help="tokens of the text of which the probability is asked"
-        ),
-        "n_prompt": Parameter(
-            default=1024, minimum=128, help="tokens of each prompt that has a needle"
-        ),
-        "needles": Parameter(default=5, minimum=1, help="prompts, with the needle at other depths"),
-        "reference": Parameter(
-            default="", help="a model of the sweep that the text is compared with; empty: the first"
-        ),
-    }
+    parameters: ClassVar = parameters_of("quality")
     engines = (llama_cpp.ENGINE.name, endpoint.ENGINE.name)
 
     def measure(self, run: Run) -> list[Metric]:

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.nodes.ssh import each
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import MOST_REQUESTS, MOST_SLOTS, Benchmark
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.openai_stream import PATHS, Answer, require_speeds
-from nixwulf.plugins.runtime.replicas import replicas
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass, watched
-from nixwulf.plugins.runtime.run import Run, RunFailure
+from nixwulf.plugins.runtime.run import Run, RunFailure, replicas
 from nixwulf.plugins.runtime.texts import KINDS, NUMBER_WORDS, ROWS, Counting
 from nixwulf.results.identity import REPLICAS
 
@@ -75,42 +75,7 @@ class Serve(Benchmark):
     """
 
     name = "serve"
-    parameters: ClassVar = {
-        "concurrency": Parameter(
-            default=1,
-            minimum=1,
-            maximum=MOST_SLOTS,
-            help="requests in flight; llama-server gets as many slots",
-        ),
-        "requests": Parameter(
-            default=8,
-            minimum=1,
-            maximum=MOST_REQUESTS,
-            help="requests of one pass, at least concurrency",
-        ),
-        "servers": Parameter(
-            default=1,
-            minimum=1,
-            help="servers that share the nodes: each has as many, split by the parallelism",
-            omitted=True,
-        ),
-        "n_prompt": Parameter(default=128, minimum=1, help="tokens of each prompt"),
-        "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
-        "text": Parameter(
-            default=ROWS,
-            choices=(ROWS, *KINDS),
-            help="of what prompts are made; extraction: prose that is to be repeated",
-            omitted=True,
-        ),
-        "depth": Parameter(
-            default=0, help="tokens before each prompt, in the server's cache", omitted=True
-        ),
-        "api": Parameter(
-            default="completions",
-            choices=tuple(PATHS),
-            help="/v1/completions or /v1/chat/completions",
-        ),
-    }
+    parameters: ClassVar = parameters_of("serve", text=(ROWS, *KINDS), api=PATHS)
     engines = None
     measures_replicas = True
     shows_acceptance = True
@@ -345,94 +310,59 @@ class Asked:
     depth: int = 0
     drafts: bool = False
 
-
-def _other_chunks(asked: Asked, one: Answer) -> str:
-    if asked.drafts or len(one.came) == one.tokens:
-        return ""
-    return (
-        "had another number of chunks with text than of tokens by the server's usage, the first "
-        f"{len(one.came)} and {one.tokens}: itl is between chunks, decode is of tokens by usage"
-    )
+    @property
+    def wanted(self) -> int:
+        """Tokens of a whole prompt."""
+        return self.depth + self.n_prompt
 
 
-def _in_bulk(asked: Asked, one: Answer) -> str:
-    if not came_in_bulk(one, drafts=asked.drafts):
-        return ""
-    return (
-        f"came in bulk, the first in {len(one.came)} chunks, several read at once, held back until "
-        "all was there, or too few: decode and itl would not be times of the server, and are left "
-        "out; ask it without what collects its answers, or for more tokens"
-    )
+# By the key of its words in the data.
+_HOLDS: Mapping[str, Callable[[Asked, Answer], bool]] = {
+    "other_chunks": lambda asked, one: not asked.drafts and len(one.came) != one.tokens,
+    "in_bulk": lambda asked, one: came_in_bulk(one, drafts=asked.drafts),
+    "uncounted": lambda asked, one: not one.counted,
+    "other_prompt": lambda asked, one: one.counted and one.prompt_tokens != asked.wanted,
+    "other_length": lambda asked, one: one.tokens != asked.n_gen,
+    "from_cache": lambda asked, one: (
+        (one.cached_tokens or 0) - asked.depth
+        > (asked.counting.own if asked.counting else 0) + _CACHED_SHARE * asked.n_prompt
+    ),
+    "without_depth": lambda asked, one: (
+        asked.depth > 0
+        and asked.counting is not None
+        and not _has_depth(one, asked.depth, asked.counting)
+    ),
+}
 
 
-def _uncounted(asked: Asked, one: Answer) -> str:
-    if one.counted:
-        return ""
-    return (
-        f"streamed no usage, the first {len(one.came)} chunks with text: each is taken for a "
-        "token, which it need not be"
-    )
-
-
-def _other_prompt(asked: Asked, one: Answer) -> str:
-    wanted = asked.depth + asked.n_prompt
-    if not one.counted or one.prompt_tokens == wanted:
-        return ""
-    return (
-        f"had a prompt of another length than {'depth and ' if asked.depth else ''}n_prompt by the "
-        f"server's usage, the first {one.prompt_tokens} tokens instead of {wanted}"
-    )
-
-
-def _other_length(asked: Asked, one: Answer) -> str:
-    if one.tokens == asked.n_gen:
-        return ""
-    return (
-        f"had another length than n_gen, the first {one.tokens} "
-        f"{'tokens' if one.counted else 'chunks with text'} instead of {asked.n_gen} "
-        f"(finish_reason {one.finish!r})"
-    )
-
-
-def _from_cache(asked: Asked, one: Answer) -> str:
-    own = asked.counting.own if asked.counting else 0
-    if (one.cached_tokens or 0) - asked.depth <= own + _CACHED_SHARE * asked.n_prompt:
-        return ""
-    return (
-        "had a prompt that the server took from its cache in part, the first "
-        f"{one.cached_tokens} tokens: ttft is not of the whole prompt"
-    )
-
-
-def _without_depth(asked: Asked, one: Answer) -> str:
-    if not (asked.depth and asked.counting) or _has_depth(one, asked.depth, asked.counting):
-        return ""
-    return (
-        f"were not shown to have the {asked.depth} tokens before the prompt from the cache, the "
-        f"first {one.cached_tokens or 0} of them: ttft is of computing the rest too"
-    )
-
-
-_OF_CHUNKS = (_other_chunks, _in_bulk, _uncounted)
-_OF_LENGTHS = (_other_prompt, _other_length, _from_cache, _without_depth)
+def _doubts(kind: str, asked: Asked, answers: Sequence[Answer]) -> Iterator[str]:
+    for key, words in read_toml(DATA / "answer_doubts.toml")[kind].items():
+        if doubted := [one for one in answers if _HOLDS[key](asked, one)]:
+            first = doubted[0]
+            text = words.format_map(
+                {
+                    **vars(asked),
+                    **vars(first),
+                    "chunks": len(first.came),
+                    "lengths": f"{'depth and ' if asked.depth else ''}n_prompt",
+                    "wanted": asked.wanted,
+                    "counted_in": "tokens" if first.counted else "chunks with text",
+                    "cached": first.cached_tokens or 0,
+                }
+            )
+            yield f"Of {len(answers)} answers {len(doubted)} {text}."
 
 
 def warnings(passes: Sequence[Pass], asked: Asked) -> list[str]:
     """What a reader of the numbers has to know: counts that disagree, caches, a busy client."""
     answers = [answer for one in passes for answer in one.answers]
-
-    def doubts(kinds: Iterable[Callable[[Asked, Answer], str]]) -> Iterator[str]:
-        for doubt in kinds:
-            if words := [said for one in answers if (said := doubt(asked, one))]:
-                yield f"Of {len(answers)} answers {len(words)} {words[0]}."
-
-    found = [*doubts(_OF_CHUNKS)]
+    found = [*_doubts("chunks", asked, answers)]
     if asked.counting is None:
         found.append(
             f"The server does not count prompts: they had {max(NUMBER_WORDS, asked.n_prompt)} "
             "words of three letters, and how many tokens is not known."
         )
-    found += doubts(_OF_LENGTHS)
+    found += _doubts("lengths", asked, answers)
     gaps = [gap for answer in answers for gap in answer.gaps_ms]
     together = sum(gap < TOGETHER_MS for gap in gaps)
     if not asked.drafts and together > _TOGETHER_SHARE * len(gaps):

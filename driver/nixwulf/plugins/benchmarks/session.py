@@ -12,9 +12,9 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import MOST_SLOTS, Benchmark
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.benchmarks.serve import (
     CACHE_BLOCK,
     SERVER_FIGURES,
@@ -31,7 +31,7 @@ from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass
 from nixwulf.plugins.runtime.run import Run
 from nixwulf.plugins.runtime.texts import KINDS, ROWS, Counting
 
-_HIT, _MISS = "hit", "miss"
+_HIT = "hit"
 _SHARE = "cached_share"
 # Of a turn's prompt: a server that has less of the prompt before in its cache has dropped it. Whole
 # blocks alone are kept by some, and an answer need not be the same tokens when it is read again.
@@ -60,26 +60,7 @@ class SessionBenchmark(Benchmark):
 
     name = "session"
     parameters: ClassVar = {
-        "concurrency": Parameter(
-            default=1,
-            minimum=1,
-            maximum=MOST_SLOTS,
-            help="sessions at once; llama-server gets as many slots",
-        ),
-        "turns": Parameter(default=6, minimum=2, maximum=10_000, help="turns of each session"),
-        "system": Parameter(default=512, minimum=1, help="tokens of the system prompt"),
-        "message": Parameter(default=64, minimum=1, help="tokens of each user's message"),
-        "insertion": Parameter(
-            default=512, help="tokens more, as of a tool's output, of a message every so many"
-        ),
-        "every": Parameter(default=2, minimum=1, help="turns from one insertion to the next"),
-        "n_gen": Parameter(default=64, minimum=2, help="tokens of each answer"),
-        "cache": Parameter(
-            default=_HIT,
-            choices=(_HIT, _MISS),
-            help="hit: a turn begins as the one before; miss: no turn begins as another",
-        ),
-        "text": Parameter(default=ROWS, choices=(ROWS, *KINDS), help="as of serve"),
+        **parameters_of("session", text=(ROWS, *KINDS)),
         "api": Serve.parameters["api"],
     }
     engines = None

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.nodes.power import Window
 from nixwulf.outputs import vllm as parser
-from nixwulf.plugins.benchmarks import MOST_REQUESTS, MOST_SLOTS, Benchmark
+from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines.vllm import ENGINE, base_url, environment
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
 
@@ -29,14 +29,7 @@ class VllmBench(Benchmark):
     """
 
     name = "vllm-bench"
-    parameters: ClassVar = {
-        "concurrency": Parameter(default=1, minimum=1, maximum=MOST_SLOTS, help="requests at once"),
-        "requests": Parameter(
-            default=8, minimum=1, maximum=MOST_REQUESTS, help="requests in one pass"
-        ),
-        "n_prompt": Parameter(default=512, minimum=1, help="tokens of the prompt"),
-        "n_gen": Parameter(default=128, minimum=2, help="tokens generated"),
-    }
+    parameters: ClassVar = parameters_of("vllm-bench")
     engines = (ENGINE.name,)
 
     def measure(self, run: Run) -> list[Metric]:

@@ -2,6 +2,11 @@
 
 An engine is one module or folder of this package with an object ENGINE of the class below. All that
 is known of an engine is there: no other room has its name.
+
+Whether an engine can split a model over some nodes: what sweeps, predict and tune ask.
+
+Experts decide nothing: no engine is started with expert parallelism, so each node has all experts
+of a layer in a pipeline, and a part of each expert where tensors are split.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,7 +26,6 @@ from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.registry import choose, discover
 from nixwulf.llm.model_facts import ModelShape
 from nixwulf.nodes import container
-from nixwulf.plugins.engines import splitting
 from nixwulf.plugins.engines.local import (
     Installation,
     NodeBuild,
@@ -30,9 +34,8 @@ from nixwulf.plugins.engines.local import (
     make_once,
     programs_in,
 )
-from nixwulf.plugins.engines.splitting import Splits
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.plugins.runtime.cables import OverCables, cables_problem
+from nixwulf.plugins.runtime.case import OverCables, cables_problem
 
 if TYPE_CHECKING:
     from nixwulf.core.registry import Parameter
@@ -41,6 +44,62 @@ if TYPE_CHECKING:
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
     from nixwulf.plugins.runtime.openai import Completer, Endpoint
     from nixwulf.plugins.runtime.run import Run
+
+
+def equal_kv_heads(kv_heads: int, nodes: int) -> bool:
+    """As many on each node."""
+    return kv_heads % nodes == 0
+
+
+def equal_or_latent_kv_heads(kv_heads: int, nodes: int) -> bool:
+    """As many on each node; a single one may be latent attention, which is not cut."""
+    return kv_heads == 1 or kv_heads % nodes == 0
+
+
+def equal_or_repeated_kv_heads(kv_heads: int, nodes: int) -> bool:
+    """As many on each node, or each on as many nodes."""
+    return kv_heads % nodes == 0 or nodes % kv_heads == 0
+
+
+@dataclass(frozen=True)
+class Splits:
+    """How an engine splits a model over several nodes.
+
+    even_heads: whether by tensors each node has to get as many attention heads. kv_heads: whether a
+    count of key-value heads goes with a number of nodes. powers_of_two: of nodes. most: nodes by
+    parallelism, where the engine has a limit of its own.
+    """
+
+    even_heads: bool = False
+    kv_heads: Callable[[int, int], bool] = lambda kv_heads, nodes: True
+    powers_of_two: bool = False
+    most: Mapping[str, int] = field(default_factory=dict)
+
+
+def splitting_problem(
+    engine: str, splits: Splits, shape: ModelShape, nodes: int, parallelism: str
+) -> str | None:
+    """Why an engine cannot split a model so, as a clause, or None; what is not known is no reason.
+
+    parallelism: single, pipeline or tensor.
+    """
+    if nodes == 1:
+        return None
+    if splits.powers_of_two and nodes & (nodes - 1):
+        return f"{engine} runs on 1, 2, 4, 8, ... nodes, not {nodes}"
+    most = splits.most.get(parallelism, nodes)
+    if nodes > most:
+        return f"{engine} splits a model by {parallelism} over {most} devices at most"
+    if parallelism == "pipeline" and 0 < shape.layers < nodes:
+        return f"{shape.layers} layers are too few for {nodes} nodes"
+    if parallelism != "tensor":
+        return None
+    if splits.even_heads and shape.heads % nodes:
+        return f"{engine} gives each node as many heads, and {nodes} do not divide {shape.heads}"
+    if shape.kv_heads and not splits.kv_heads(shape.kv_heads, nodes):
+        return f"{engine} cannot share {shape.kv_heads} key-value heads out to {nodes} nodes"
+    return None
+
 
 DEFAULT = "llama.cpp"
 """The engine of a sweep or a prediction that names none; a lab builds it where it is missing."""
@@ -85,8 +144,6 @@ class Engine(ABC):
     """Programs that are this engine inside, as records of others name them."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
     """Options of its own that a sweep can vary, beside those of the benchmark."""
-    reserved_variables: ClassVar[Mapping[str, str]] = {}
-    """Variables that the driver sets, with what a sweep uses instead; of a family with '*'."""
     text_parameters: tuple[str, ...] = ()
     """Those of its options of which another value is another text, or another back end's."""
     programs: tuple[str, ...]
@@ -146,6 +203,11 @@ class Engine(ABC):
         """So its flags, in words apart: data/reserved_arguments.toml."""
         return dict(_data("reserved_arguments.toml").get(self.name, {}))
 
+    @property
+    def reserved_variables(self) -> Mapping[str, str]:
+        """Variables that the driver sets, with what a sweep uses instead; of a family with '*'."""
+        return passthrough.reserved_variables(self.name)
+
     def recipe(self) -> Recipe | None:
         """How its programs are made on this machine; None: they are only looked for on PATH."""
         return self.wheels.recipe() if self.wheels else None
@@ -196,7 +258,7 @@ class Engine(ABC):
         if nodes > 1 and parallelism not in self.parallelisms:
             return f"{self.name} splits a model by {' and '.join(self.parallelisms)} only"
         shape = point.get("shape", ModelShape())
-        if problem := splitting.problem(self.name, self.splits, shape, nodes, parallelism):
+        if problem := splitting_problem(self.name, self.splits, shape, nodes, parallelism):
             return problem
         if point.get("transport", "tcp") not in (None, *self.transports):
             return f"{self.name} crosses a fabric by {' and '.join(self.transports)} only"

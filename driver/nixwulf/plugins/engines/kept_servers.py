@@ -87,7 +87,8 @@ def endpoint(
         version: paths, of which the first that is there tells the version.
     """
     name = name_of(run, program)
-    server = _running(run, name)
+    own = (p for p in run.owned if p.running and _is_named(p, run, name))
+    server = next((p for p in own if p.node == run.head.node.name), None)
     with run.head.forwarded(f"127.0.0.1:{port}") as local:
         if server:
             yield Endpoint(run, local, run.model, server)
@@ -127,12 +128,6 @@ def printed(run: Run, program: str, node: Connection) -> str:
 def _is_named(process: OwnedProcess, run: Run, name: str) -> bool:
     """Whether a process of a run was started under a name, or one that begins with it and '-'."""
     return process.unit.startswith(f"nixwulf-{run.raw.name}-{name}-")
-
-
-def _running(run: Run, name: str) -> OwnedProcess | None:
-    """The first process of a name that goes on: the server, where the head is asked."""
-    found = (p for p in run.owned if p.running and _is_named(p, run, name))
-    return next((p for p in found if p.node == run.head.node.name), None)
 
 
 def gpu_memory(run: Run, node: Connection, usual: float) -> float:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.core.secrets import cut
 from nixwulf.inventory.fabrics import UDP
 from nixwulf.llm import gguf
@@ -22,7 +22,7 @@ from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.engines.llama_cpp import LlamaCpp
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
@@ -57,14 +57,7 @@ class MeshLlm(Engine):
     """
 
     name = "mesh-llm"
-    parameters: ClassVar = {
-        "llama_flavor": Parameter(
-            default=_DEFAULT_FLAVOR,
-            help="any of the release's, such as cpu, cuda, rocm, vulkan, metal",
-        ),
-        "max_vram_gb": Parameter(default=0, help="GB; 0: all"),
-    }
-    reserved_variables: ClassVar = {"LLAMA_ARG_*": "its parameters"}
+    parameters: ClassVar = parameters_of("mesh-llm")
     text_parameters = ("llama_flavor",)
     random_model = staticmethod(gguf.ensure)
     programs = ("mesh-llm",)

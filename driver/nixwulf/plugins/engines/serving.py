@@ -12,7 +12,7 @@ from typing import Any
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.nodes import link
 from nixwulf.plugins.engines import Engine
-from nixwulf.plugins.runtime.replicas import groups_of, servers_of, slots_of
+from nixwulf.plugins.runtime.run import groups_of, servers_of, slots_of
 from nixwulf.results.record import Record
 
 _JSON = "-H 'Content-Type: application/json' -d"

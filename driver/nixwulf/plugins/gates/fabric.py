@@ -349,13 +349,9 @@ GATES = (
         fix="`/etc/security/limits.conf`, `/etc/systemd/system.conf`; log in again",
         concerns=lambda context, node: any(c.rdma for c in context.crossings_of(node)),
         judge=_judge_memlock,
-        command=lambda context, node: [
-            "systemctl",
-            "show",
-            "--value",
-            "--property",
-            "DefaultLimitMEMLOCK",
-        ],
+        command=lambda context, node: (
+            ["systemctl", "show", "--value", "--property", "DefaultLimitMEMLOCK"]
+        ),
     ),
     Gate(
         name="rdma-vendor",

@@ -17,29 +17,12 @@ def _vendor(context: GateContext, node: Node) -> str:
     return str(context.platform(node).get("gpu", {}).get("vendor", ""))
 
 
-def _concerns_gpu(context: GateContext, node: Node) -> bool:
-    return context.uses_gpu and _vendor(context, node) in {"amd", "nvidia"}
-
-
 # A GPU that this user may not open is no GPU, and engines do not say so: they run on the CPU.
 _DEVICES = """
 for device in /dev/kfd /dev/dri/renderD*; do
   if [ -w "$device" ]; then echo "$device yes"; elif [ -e "$device" ]; then echo "$device no"; fi
 done
 """
-
-
-def _command_gpu(context: GateContext, node: Node) -> Sequence[str]:
-    if _vendor(context, node) == "nvidia":
-        return ["nvidia-smi", "-L"]
-    return ["sh", "-c", _DEVICES]
-
-
-def _judge_gpu(context: GateContext, node: Node) -> Iterator[Verdict]:
-    if _vendor(context, node) == "amd":
-        yield from _judge_amd(context, node)
-    else:
-        yield from _judge_nvidia(context, node)
 
 
 def _judge_amd(context: GateContext, node: Node) -> Iterator[Verdict]:
@@ -209,9 +192,15 @@ GATES = (
         reads="`/sys/class/drm`, write access to `/dev/kfd` and `/dev/dri/renderD*`; "
         "`nvidia-smi -L`",
         fix="groups `render` and `video`; load the driver",
-        concerns=_concerns_gpu,
-        judge=_judge_gpu,
-        command=_command_gpu,
+        concerns=lambda context, node: (
+            context.uses_gpu and _vendor(context, node) in {"amd", "nvidia"}
+        ),
+        judge=lambda context, node: (
+            _judge_amd if _vendor(context, node) == "amd" else _judge_nvidia
+        )(context, node),
+        command=lambda context, node: (
+            ["nvidia-smi", "-L"] if _vendor(context, node) == "nvidia" else ["sh", "-c", _DEVICES]
+        ),
     ),
     Gate(
         name="gtt",

@@ -151,11 +151,6 @@ _STORE = "/nix/store/"
 _MARK = "nixwulf-engine:"
 
 
-def _concerns(context: GateContext, node: Node) -> bool:
-    # Images are named by digest, and so are one build.
-    return (context.case is None or context.case.image is None) and bool(_engines(context, node))
-
-
 def _engines(context: GateContext, node: Node) -> list[Engine]:
     """The case's; without a case all that are on the node's PATH."""
     from nixwulf.plugins.engines import all_engines
@@ -269,7 +264,10 @@ GATES = (
         reads="the store path of its program (`readlink -f`), the version that it prints, and "
         "[the tables](versions.md)",
         fix="deploy all nodes from one flake, or install one version that the sentence names",
-        concerns=_concerns,
+        # Images are named by digest, and so are one build.
+        concerns=lambda context, node: (
+            (context.case is None or context.case.image is None) and bool(_engines(context, node))
+        ),
         judge=_judge,
         command=_command,
         systems=None,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from nixwulf.core.text import as_typed
 from nixwulf.inventory.cluster import Node
-from nixwulf.nodes.facts import Clock
+from nixwulf.nodes.facts import Clock, listeners
 from nixwulf.nodes.link import PORT as LINK_PORT
 from nixwulf.nodes.link import PROGRAMS
-from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import Engine
@@ -27,12 +26,6 @@ from nixwulf.plugins.runtime import memory
 
 # NTP keeps nodes within milliseconds; without it they drift apart by seconds a day.
 _LIMIT_S = 1.0
-
-
-def _command_clock(context: GateContext, node: Node) -> Sequence[str] | None:
-    if all(context.facts[other.name].clock for other in context.nodes):
-        return None
-    return ["date", "+%s.%N"]
 
 
 def _clock(context: GateContext, node: Node) -> Clock | None:
@@ -112,10 +105,6 @@ def _judge_ports(context: GateContext, node: Node) -> Iterator[Verdict]:
                 )
 
 
-def _concerns_programs(context: GateContext, node: Node) -> bool:
-    return context.is_case or bool(context.crossings_of(node))
-
-
 def _judge_programs(context: GateContext, node: Node) -> Iterator[Verdict]:
     programs = context.facts[node.name].programs
     # zsh reads no other file for what ssh starts.
@@ -157,11 +146,6 @@ def _judge_model(context: GateContext, node: Node) -> Iterator[Verdict]:
         )
 
 
-def _concerns_memory(context: GateContext, node: Node) -> bool:
-    has_sizes = context.model is not None and context.model.sizes is not None
-    return has_sizes and node is context.nodes[0]
-
-
 def _judge_memory(context: GateContext, node: Node) -> Iterator[Verdict]:
     if context.case and context.model and context.model.sizes:
         sizes = context.model.sizes
@@ -181,7 +165,11 @@ GATES = (
         fix="run NTP on all nodes",
         concerns=lambda context, node: len(context.nodes) > 1,
         judge=_judge_clock,
-        command=_command_clock,
+        command=lambda context, node: (
+            None
+            if all(context.facts[other.name].clock for other in context.nodes)
+            else ["date", "+%s.%N"]
+        ),
         systems=LINUX_AND_MACOS,
     ),
     Gate(
@@ -208,7 +196,7 @@ GATES = (
         holds="the engine's, the benchmark's and the link's programs are on PATH",
         reads="`command -v`",
         fix="deploy the node, or install them",
-        concerns=_concerns_programs,
+        concerns=lambda context, node: context.is_case or bool(context.crossings_of(node)),
         judge=_judge_programs,
         systems=None,
     ),
@@ -228,7 +216,11 @@ GATES = (
         reads="the model's headers, `MemAvailable`, the GPU's `mem_info_*_total`; `vm_stat` on "
         "macOS",
         fix="use more nodes, a smaller model or a shorter context",
-        concerns=_concerns_memory,
+        concerns=lambda context, node: (
+            context.model is not None
+            and context.model.sizes is not None
+            and node is context.nodes[0]
+        ),
         judge=_judge_memory,
         systems=LINUX_AND_MACOS,
     ),

@@ -19,8 +19,7 @@ from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
 from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.case import Case
-from nixwulf.plugins.runtime.replicas import groups_of, of_one_server, servers_of
-from nixwulf.plugins.runtime.run import Run
+from nixwulf.plugins.runtime.run import Run, groups_of, of_one_server, servers_of
 
 # Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
 _CACHE_BYTES = {

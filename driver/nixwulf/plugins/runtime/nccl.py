@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.inventory.cluster import joins_all
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.run import Run
 
 OVER_CABLES = {"rdma": OverCables(pairs=False, control=True)}
@@ -61,10 +61,6 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
 @functools.cache
 def _parts() -> dict[str, dict[str, str]]:
     return read_toml(DATA / "nccl.toml")
-
-
-RESERVED = {name: "the axes fabric and transport" for part in _parts().values() for name in part}
-"""Variables that a sweep does not give."""
 
 
 def log_environment(run: Run) -> dict[str, str]:

@@ -13,40 +13,17 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.core.registry import Parameter
 from nixwulf.core.secrets import is_secret, use
 
 ARGUMENTS = "arguments"
 ENVIRONMENT = "environment"
 _BY_VARIABLE = "write environment: {NAME: null} and export NAME where you run nixwulf"
-PARAMETERS = {
-    ARGUMENTS: Parameter(
-        default="",
-        help="more arguments of the programs that read the model, as in a shell",
-        omitted=True,
-    ),
-    ENVIRONMENT: Parameter(
-        default="",
-        help=(
-            "more variables of all its programs, {NAME: VALUE}; of a secret {NAME: null}, which "
-            "takes the driver's own and is in no record"
-        ),
-        omitted=True,
-    ),
-}
-# As the driver sets them for any engine: what decides which programs and libraries run.
-_OF_EVERY_ENGINE = {
-    "PATH": "the engine on PATH of the node",
-    "HOME": "the user that ssh logs in",
-    "CUDA_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
-    "HIP_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
-    "ROCR_VISIBLE_DEVICES": "the parameter backend, or the order of the nodes",
-}
+PARAMETERS = (ARGUMENTS, ENVIRONMENT)
 _ELSEWHERE = "set it on the node for the user that ssh logs in, or use a toolbox that has it"
 # Values that name a file, an address or a module, also within JSON.
 _LEADS = re.compile(
@@ -141,11 +118,21 @@ def instead_of_flag(word: str, reserved: Mapping[str, str]) -> str | None:
     return None
 
 
+@cache
+def reserved_variables(engine: str) -> dict[str, str]:
+    """Those that the driver sets for an engine, with what to use instead: a row a variable."""
+    return {
+        name: instead
+        for names, instead in _data("reserved_variables").get(engine, {}).items()
+        for name in (chain(*_data("nccl").values()) if names == "nccl.toml" else names.split())
+    }
+
+
 def instead_of_variable(name: str, variables: Mapping[str, str]) -> str | None:
     """So of a variable; a reserved name with a '*' is that of a family."""
     if _names("refused").fullmatch(name):
         return f"the node's own environment: {_ELSEWHERE}"
-    for taken, instead in {**_OF_EVERY_ENGINE, **variables}.items():
+    for taken, instead in {**reserved_variables("every engine"), **variables}.items():
         if fnmatchcase(name, taken):
             return instead
     return None

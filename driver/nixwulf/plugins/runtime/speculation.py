@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nixwulf.core import web
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Metric
-from nixwulf.core.registry import Parameter
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.openai_stream import require_counts
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
@@ -35,23 +34,7 @@ KINDS = (NGRAM, MTP, MODEL, METHOD)
 _TOKENS = "num_speculative_tokens"
 # The flags of vLLM by which somebody may have given it a draft by hand.
 _BY_HAND = ("--speculative-config", "-sc")
-PARAMETERS = {
-    DRAFT: Parameter(
-        default=NONE,
-        help=(
-            "what drafts tokens that the model then checks in one step: ngram (the text so far), "
-            "mtp (layers of the model for several tokens), another model by its name in the "
-            "sweep's models or its path on the nodes; or {method, model, tokens, ...}: the "
-            "engine's own word, such as eagle3, dflash or suffix, and any further key of its own"
-        ),
-        omitted=True,
-    ),
-    DRAFT_TOKENS: Parameter(
-        default=0,
-        help="tokens drafted for a step, at most; 0: the engine's own, 3 where it has none",
-        omitted=True,
-    ),
-}
+PARAMETERS = (DRAFT, DRAFT_TOKENS)
 USUAL_TOKENS = 3
 _MOST_STEPS = 1e15
 _SPEEDS = ("decode", "turn_decode", "throughput", "server_decode")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.core.metric import METRICS, adds_up
+from nixwulf.core.metric import METRICS, adds_up, speed_of
 from nixwulf.core.text import plural
 from nixwulf.report.charts import MOST_MARKS, Chart, Curve, apart, some
 from nixwulf.report.site.look import Figure, Look, note_of, title_of
@@ -82,7 +82,12 @@ def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
         if kind.wanted(row):
             panels[row.panel].append(row)
     found = [(own, _lines(kind, own)) for own in panels.values()]
-    found = [(own, lines) for own, lines in found if _worth(kind, own, lines)]
+    found = [
+        (own, lines)
+        for own, lines in found
+        # Over nodes marks that nothing joins would compare what cannot be; else two places do.
+        if (lines if kind.by_nodes else apart([kind.at(row) for row in own]))
+    ]
     found.sort(key=lambda panel: (-len(panel[1]), -len(panel[0]), title_of(panel[0][0], "")))
     drawn = [(some(own, _value), lines) for own, lines in found[:MOST_CHARTS]]
     if not drawn:
@@ -135,11 +140,6 @@ def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
     return len(places) > 1 and apart([x for x, _ in _means(kind, rows)])
 
 
-def _worth(kind: _Kind, rows: Sequence[SiteRow], lines: Sequence[Sequence[SiteRow]]) -> bool:
-    """Over nodes marks that nothing joins would compare what cannot be; else two places do."""
-    return bool(lines) if kind.by_nodes else apart([kind.at(row) for row in rows])
-
-
 def _chart(
     kind: _Kind,
     rows: Sequence[SiteRow],
@@ -180,7 +180,7 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
     return sorted(
         (
             statistics.fmean(kind.at(row) for row in own),
-            statistics.fmean(row.value or 0.0 for row in own),
+            speed_of(row.value or 0.0 for row in own),
         )
         for own in found.values()
     )

@@ -17,11 +17,18 @@ from nixwulf.core.text import clean, plural, unbroken, unit_name
 from nixwulf.report.html import environment
 from nixwulf.report.markup import html_head, html_rows, html_table
 from nixwulf.report.site.figures import figures, overview
-from nixwulf.report.site.groups import Group, count_words, fabric_name, groups
-from nixwulf.report.site.look import Figure, within
-from nixwulf.report.site.paging import page_names, paged
+from nixwulf.report.site.look import Figure, page_names, paged, within
 from nixwulf.report.site.predicted import explained, why_not, with_words, words
-from nixwulf.report.site.rows import SiteRow, Source, by_value, rows_of
+from nixwulf.report.site.rows import (
+    Group,
+    SiteRow,
+    Source,
+    by_value,
+    count_words,
+    fabric_name,
+    groups,
+    rows_of,
+)
 from nixwulf.report.site.tables import (
     COLUMNS,
     LIST_COLUMNS,
@@ -178,25 +185,28 @@ class Site:
             self._table([row for row in best if row], self.columns, "./"),
         )
 
+    def _paged(
+        self,
+        place: str,
+        name: str,
+        template: str,
+        tables: Sequence[tuple[str, Sequence[str]]],
+        **context: Any,
+    ) -> Iterator[tuple[str, str]]:
+        """The pages of a folder's list or of a group, as many as its tables take."""
+        parts = paged(name, tables)
+        context["files"] = [part.file for part in parts]
+        for number, part in enumerate(parts, 1):
+            shown = {"number": number, "tables": part.tables, "rows": part.rows}
+            yield f"{place}/{part.file}", self._render(template, **context, **shown)
+
     def _list(self, folder: str) -> Iterator[tuple[str, str]]:
         own = [group for group in self.groups if group.folder == folder]
         links = Links("../", self.pages)
         found = (of_group(group, best_decode(group.rows), links) for group in own)
-        rows = html_rows(LIST_COLUMNS, found)
-        parts = paged("index", [("", rows)])
-        for number, part in enumerate(parts, 1):
-            yield (
-                f"{folder}/{part.file}",
-                self._render(
-                    "list.html.j2",
-                    folder=folder,
-                    files=[part.file for part in parts],
-                    number=number,
-                    total=len(own),
-                    columns=LIST_COLUMNS,
-                    rows=part.rows,
-                ),
-            )
+        tables = [("", html_rows(LIST_COLUMNS, found))]
+        context = {"folder": folder, "total": len(own), "columns": LIST_COLUMNS}
+        yield from self._paged(folder, "index", "list.html.j2", tables, **context)
 
     def _group(self, group: Group) -> Iterator[tuple[str, str]]:
         own = FOLDERS[group.folder]
@@ -206,26 +216,17 @@ class Site:
         tables: dict[str, list[SiteRow]] = defaultdict(list)
         for row in sorted(group.rows, key=by_value):
             tables[_heading(row)].append(row)
-        parts = paged(
+        yield from self._paged(
+            group.folder,
             self.pages[group.folder][group.name],
-            ((heading, self._table(rows, columns, "../")) for heading, rows in tables.items()),
+            "group.html.j2",
+            [(heading, self._table(rows, columns, "../")) for heading, rows in tables.items()],
+            group=group,
+            kind=own if own != "fabric" else "kind of fabric",
+            query=urlencode({own if own != "fabric" else "q": brief(group.name)}),
+            figures=_figures(group),
+            columns=columns,
         )
-        for number, part in enumerate(parts, 1):
-            found = _figures(group) if number == 1 else []
-            yield (
-                f"{group.folder}/{part.file}",
-                self._render(
-                    "group.html.j2",
-                    group=group,
-                    kind=own if own != "fabric" else "kind of fabric",
-                    query=urlencode({own if own != "fabric" else "q": brief(group.name)}),
-                    figures=found,
-                    files=[part.file for part in parts],
-                    number=number,
-                    tables=part.tables,
-                    columns=columns,
-                ),
-            )
 
     def _records(self) -> Iterator[tuple[str, str]]:
         rows: dict[str, list[SiteRow]] = defaultdict(list)
@@ -236,14 +237,11 @@ class Site:
             context = {
                 "source": source,
                 "record": source.record,
-                "title": own[0].model or own[0].program,
-                "what": own[0].on,
+                "first": own[0],
                 "values": values(own),
                 "costs": costs_of(own),
                 "explained": words(own)[:_MOST_EXPLAINED],
                 "why_not": why_not(own),
-                "platform": own[0].platforms[0],
-                "model": own[0].model,
                 "fabric": fabric_name(own[0]) if own[0].crosses else "",
             }
             details = {

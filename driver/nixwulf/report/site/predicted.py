@@ -28,7 +28,15 @@ def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRo
         plan = read_plan(place) if place.exists() else None
         for one in explain_records([(source.record, plan) for source in own])[0]:
             found[folder, case_id(one.record), one.metric].append(one)
-    return [replace(row, explained=_explanation_of(row, found[_key(row)])) for row in rows]
+    return [
+        replace(
+            row,
+            explained=_explanation_of(
+                row, found[_folder(row.source), case_id(row.source.record), row.metric]
+            ),
+        )
+        for row in rows
+    ]
 
 
 def words(rows: Sequence[SiteRow]) -> list[tuple[str, list[str]]]:
@@ -77,10 +85,6 @@ def why_not(rows: Sequence[SiteRow]) -> str:
 
 def _folder(source: Source) -> Path:
     return source.entry.path.parent
-
-
-def _key(row: SiteRow) -> tuple[Path, str, str]:
-    return _folder(row.source), case_id(row.source.record), row.metric
 
 
 def _explanation_of(row: SiteRow, found: Sequence[Explained]) -> Explained | None:

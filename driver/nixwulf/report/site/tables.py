@@ -14,8 +14,7 @@ from nixwulf.core.document import Cell, Column, Table, Value
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import format_significant, unit_name
 from nixwulf.report.markup import html_link
-from nixwulf.report.site.groups import Group, fabric_name
-from nixwulf.report.site.rows import SiteRow, scalar, shorten, web_address
+from nixwulf.report.site.rows import Group, SiteRow, fabric_name, scalar, shorten, web_address
 from nixwulf.report.tables import METRIC_COLUMNS, PERCENTILES, costs, metric_cells
 
 _LONGEST_CELL = 100

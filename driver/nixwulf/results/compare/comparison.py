@@ -1,7 +1,11 @@
-"""A comparison: what two sides differ in as a whole, their pairs, and what counts as below."""
+"""A comparison: what two sides differ in as a whole, their pairs, and what counts as below.
+
+What --fail-below takes as shown, over all cases of a comparison.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +13,7 @@ from typing import Any
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import rank
-from nixwulf.results.compare.gate import shown_below
+from nixwulf.results.compare.interval import Interval, probability
 from nixwulf.results.compare.pairs import Alone, Ending, Pair, Side, pair_up
 from nixwulf.results.identity import Identity, Key
 from nixwulf.results.record import Record
@@ -133,3 +137,46 @@ def _case_order(identity: Identity) -> tuple[Any, ...]:
 
 def _sortable(value: object) -> tuple[float, str]:
     return (float(value), "") if isinstance(value, int | float) else (0.0, _text(value))
+
+
+FALSE_ALARMS = 0.05
+"""How often a comparison of equal sides may fail, whatever the number of its cases."""
+
+
+def shown_below(intervals: Sequence[Interval], limit: float) -> list[Interval]:
+    """Those whose whole interval is below a limit, though something is so only by chance in 5 %.
+
+    An interval alone errs in one of 40 cases, some of 20 cases by far more often. By Holm's method,
+    which holds however cases depend on each other, the least probable of them if nothing had
+    changed is held to a share of 5 % that all have, the next to that of all but one, and so on.
+    """
+    ordered = sorted(intervals, key=lambda one: _chance(one, limit))
+    slower = []
+    for place, one in enumerate(ordered):
+        if _chance(one, limit) > FALSE_ALARMS / (len(ordered) - place):
+            break
+        slower.append(one)
+    return [one for one in slower if one.high < limit]
+
+
+def _chance(interval: Interval, limit: float) -> float:
+    """How probable such a ratio, or a lower one, would be if B were like A, or at the limit.
+
+    The degrees of freedom of the interval's error rest on variances that were seen: where the few
+    runs of a side are close by chance, both are too good. Runs of equal sides vary alike, and the
+    variance of all of them has degrees of freedom that rest on their number alone: the more
+    probable by either counts.
+    """
+    distance = interval.centre - math.log(max(1.0, limit))
+    alike = math.sqrt(sum(side.of for side in interval.alike))
+    tests = (
+        (interval.error, interval.freedom),
+        (alike, sum(side.freedom for side in interval.alike)),
+    )
+    return max(_at_most(distance, error, freedom) for error, freedom in tests)
+
+
+def _at_most(distance: float, error: float, freedom: float) -> float:
+    if error == 0:
+        return 0.0 if distance < 0 else 1.0
+    return probability(distance / error, freedom)

@@ -33,7 +33,7 @@ from nixwulf.core.text import (
 )
 from nixwulf.results.compare.comparison import Comparison
 from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
-from nixwulf.results.compare.pairs import Alone, Ending, Pair, SideValue
+from nixwulf.results.compare.pairs import Alone, Pair, SideValue
 from nixwulf.results.identity import Identity, Key, differing
 
 _COLUMNS: tuple[Column | str, ...] = (
@@ -235,7 +235,10 @@ def sentences(comparison: Comparison, names: Names, limit: float | None) -> list
 
     limit: share of A that B must reach; None: not asked.
     """
-    sentences = [f"{names.case(e.shared)}: {_ending(e)}." for e in comparison.endings]
+    sentences = [
+        f"{names.case(e.shared)}: A ended {_outcomes(e.a)}, B ended {_outcomes(e.b)}."
+        for e in comparison.endings
+    ]
     sentences += _alone(comparison.alone, names)
     unjudged = comparison.unjudged
     if unjudged:
@@ -269,12 +272,6 @@ def _values(values: tuple[str, ...]) -> str:
 def _value(value: SideValue) -> str:
     text = format_significant(value.value) if value.value else "0"
     return text + accepted(value.acceptance)
-
-
-def _ending(ending: Ending) -> str:
-    return ", ".join(
-        f"{side} ended {_outcomes(e)}" for side, e in (("A", ending.a), ("B", ending.b))
-    )
 
 
 def _outcomes(outcomes: Any) -> str:
@@ -348,12 +345,12 @@ def _asked(key: Key, identity: Identity) -> str:
 
 def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[Key]:
     """The keys that distinguish some; what all of one metric have is none of them."""
-    keys = differing([*map(_without_conditions, measured), *endings])
+    bare = [
+        {k: v for k, v in one.items() if k.group != "conditions" and k.name != "state"}
+        for one in measured
+    ]
+    keys = differing([*bare, *endings])
     by_metric: dict[str, list[Identity]] = defaultdict(list)
     for one in measured:
         by_metric[str(one.get(Key("", "metric")))].append(one)
     return keys.union(*(differing(found) for found in by_metric.values()))
-
-
-def _without_conditions(identity: Identity) -> Identity:
-    return {k: v for k, v in identity.items() if k.group != "conditions" and k.name != "state"}

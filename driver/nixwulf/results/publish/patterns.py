@@ -95,12 +95,12 @@ def _no_secret(match: re.Match[str]) -> bool:
     return bool(match["many"]) or (name in {"pass", "pin", "secret"} and bool(few))
 
 
-def _looks_made(match: re.Match[str]) -> bool:
-    """Whether letters and digits are mixed as in no word: then it is not spared."""
+def _no_mixture(match: re.Match[str]) -> bool:
+    """Letters and digits that are mixed as in no word look made."""
     text = match[0]
     kinds = (sum(map(str.islower, text)), sum(map(str.isupper, text)), sum(map(str.isdigit, text)))
     entropy = -sum(n / len(text) * log2(n / len(text)) for n in Counter(text).values())
-    return min(kinds) >= _OF_EACH and entropy > _BITS_PER_CHARACTER
+    return min(kinds) < _OF_EACH or entropy <= _BITS_PER_CHARACTER
 
 
 def _no_bare_serial(match: re.Match[str]) -> bool:
@@ -153,10 +153,6 @@ def _no_domain_user(match: re.Match[str]) -> bool:
     name = match["name"]
     broken = len(match["slash"]) == 1 and name[0] in _ESCAPES and is_public(name[1:])
     return broken or bool(_NO_ACCOUNTS.fullmatch(name))
-
-
-def _no_mixture(match: re.Match[str]) -> bool:
-    return not _looks_made(match)
 
 
 def _no_public_word(match: re.Match[str]) -> bool:

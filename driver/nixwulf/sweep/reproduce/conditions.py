@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import find_results
-from nixwulf.core.metric import better
+from nixwulf.core.metric import better, speed_of
 from nixwulf.core.registry import Parameter
 from nixwulf.core.text import as_typed, did_you_mean
 from nixwulf.inventory.cluster import Cluster, Fabric
@@ -107,7 +106,7 @@ def _expectation(one: Mapping[str, Any], source: str) -> Expectation:
             f"{source}: the record {one['record']!r} has no {name!r} with these conditions; it has "
             f"{names}."
         )
-    value = fmean(metric["value"] for metric in found)
+    value = speed_of(metric["value"] for metric in found)
     if not math.isclose(value, one["value"], rel_tol=_ROUNDING):
         raise InputError(
             f"{source}: {name!r} of the record {one['record']!r} is {value:g}, not "
@@ -309,12 +308,11 @@ def sweep_of_run(folder: RunFolder, tolerance: float = TOLERANCE) -> Sweep:
             f"missing by {as_typed('bench', '--resume', folder.path)}."
         )
     for of_case, one in expect.items():
-        values = [
+        one["value"] = speed_of(
             metric["value"]
             for record in alike[of_case]
             for metric in metrics_of(record, one["metric"], one["conditions"])
-        ]
-        one["value"] = sum(values) / len(values)
+        )
     document = {**folder.plan["sweep"]["document"], "expect": list(expect.values())}
     return parse_sweep(document, f"{folder.path}/plan.json")
 

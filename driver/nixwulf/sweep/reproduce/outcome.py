@@ -12,11 +12,10 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from statistics import fmean
 from typing import Any
 
 from nixwulf.core.document import Cell, Column, Table, output, rich_table, say
-from nixwulf.core.metric import better
+from nixwulf.core.metric import better, speed_of
 from nixwulf.core.text import GIB, as_typed, format_significant, link_name, plural
 from nixwulf.llm import Model
 from nixwulf.perf.explain.diagnostics import LINK_KEYS, diagnostics, is_busy
@@ -76,7 +75,12 @@ def _of(
     for case in cases:
         own = [record for record in records if record["case"]["id"] == case.id]
         good = [record for record in own if record["outcome"] == "ok"]
-        found = [(r, m) for r in good for m in _metrics(r, expected)]
+        found = [
+            (record, metric)
+            for record in good
+            for metric in metrics_of(record, expected.metric, expected.conditions)
+            if metric["unit"] == expected.unit
+        ]
         if not found:
             reasons = [r["failure"]["reason"] for r in own if r["outcome"] != "ok"]
             why = reasons[0] if reasons else "it has not run yet" if not own else "no such metric"
@@ -106,7 +110,7 @@ def _repeat(
         expected,
         verdict,
         case,
-        fmean(metric["value"] for _, metric in found),
+        speed_of(metric["value"] for _, metric in found),
         ratio,
         interval,
         explained.prediction if explained else None,
@@ -114,32 +118,26 @@ def _repeat(
     )
 
 
-def _metrics(record: Record, expected: Expectation) -> list[dict[str, Any]]:
-    found = metrics_of(record, expected.metric, expected.conditions)
-    return [metric for metric in found if metric["unit"] == expected.unit]
-
-
 def _verdict(
     expected: Expectation, metrics: Sequence[Mapping[str, Any]]
 ) -> tuple[str, float, Interval | None]:
     """Outside: beyond the tolerance, and shown to differ where there is an interval."""
     sides = (expected.samples, [one.get("samples") or [one["value"]] for one in metrics])
-    values = (expected.value, fmean(one["value"] for one in metrics))
+    values = (expected.value, speed_of(one["value"] for one in metrics))
     if better(expected.metric, expected.unit) == "less":
         sides, values = (sides[1], sides[0]), (values[1], values[0])
     ratio = values[1] / values[0]
     # The tolerance is for what differs between the two days.
-    before, now = ({"": _pooled(side)} for side in sides)
+    before, now = (
+        # Two runs tell nothing of how runs differ: their samples are then taken as of one.
+        {"": list(runs) if len(runs) >= _RUNS else [[one for run in runs for one in run]]}
+        for runs in sides
+    )
     interval = ratio_interval(before, now, distribution=False)
     shown = interval is None or interval.shows_difference
     if not shown or abs(ratio - 1) <= expected.tolerance:
         return INSIDE, ratio, interval
     return FASTER if ratio > 1 else SLOWER, ratio, interval
-
-
-def _pooled(runs: Sequence[Sequence[float]]) -> list[Sequence[float]]:
-    """Two runs tell nothing of how runs differ: their samples are then taken as of one."""
-    return list(runs) if len(runs) >= _RUNS else [[sample for run in runs for sample in run]]
 
 
 def _left_out(expected: Expectation, plan: Plan) -> str:

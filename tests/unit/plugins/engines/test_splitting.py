@@ -12,7 +12,7 @@ from nixwulf.perf.scenarios.candidates import Question, candidates
 from nixwulf.perf.scenarios.forecast import sizes_of
 from nixwulf.perf.scenarios.source import read_model
 from nixwulf.plugins import engines
-from nixwulf.plugins.engines.splitting import problem
+from nixwulf.plugins.engines import splitting_problem
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep import phases
 from nixwulf.sweep.plan import make_plan, parse_sweep
@@ -22,7 +22,7 @@ HEADS_64 = "Qwen3-32B"  # 64 heads, 8 key-value heads, 64 layers
 
 
 def reason(engine, shape, nodes, parallelism):
-    return problem(engine, engines.find(engine).splits, shape, nodes, parallelism)
+    return splitting_problem(engine, engines.find(engine).splits, shape, nodes, parallelism)
 
 
 def planned(path, engine, nodes, cluster="ms-s1-max-4"):

@@ -12,9 +12,8 @@ from nixwulf.inventory.cluster import load_cluster, parse_cluster
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.llm import Model, PlacedModel
 from nixwulf.llm.model_facts import Sizes
-from nixwulf.nodes.facts import Clock
+from nixwulf.nodes.facts import Clock, listeners
 from nixwulf.nodes.interfaces import HARDWARE_FILES
-from nixwulf.nodes.listeners import listeners
 from nixwulf.plugins.benchmarks import find as find_benchmark
 from nixwulf.plugins.engines import find
 from nixwulf.plugins.gates import (

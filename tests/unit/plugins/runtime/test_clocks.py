@@ -115,8 +115,8 @@ def test_a_node_that_never_answers_is_named():
 STOPPED = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from nixwulf.core import standstill
-standstill._STOPPED_S = 0.5
+from nixwulf.core import interrupts
+interrupts._STOPPED_S = 0.5
 import test_clocks
 clocks = test_clocks.clocks_of(test_clocks.Looks())
 clocks._run.limits = test_clocks.Limits(progress_s=3)

@@ -18,8 +18,8 @@ from nixwulf.plugins.benchmarks.serve import idle, metrics, of_replicas
 from nixwulf.plugins.engines import vllm
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.openai_stream import Answer
-from nixwulf.plugins.runtime.replicas import of_one_server, replicas, slots_of
 from nixwulf.plugins.runtime.request_load import Load, LoadTarget, Pass
+from nixwulf.plugins.runtime.run import of_one_server, replicas, slots_of
 from nixwulf.plugins.runtime.texts import Counting
 from nixwulf.sweep.plan import make_plan, parse_sweep
 

@@ -11,12 +11,12 @@ from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
 from nixwulf.perf.explain.subject import subject_of
 from nixwulf.perf.scenarios.candidates import Candidate, Question
 from nixwulf.perf.scenarios.forecast import answer, forecast, sizes_of
+from nixwulf.perf.scenarios.render import how
 from nixwulf.perf.scenarios.source import read_model
-from nixwulf.perf.scenarios.text import how
 from nixwulf.plugins.engines.llama_cpp import devices
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.memory import TokenDemand, needs
-from nixwulf.plugins.runtime.replicas import of_one_server, replicas
+from nixwulf.plugins.runtime.run import of_one_server, replicas
 from nixwulf.results.identity import OVER_NODES, same
 from nixwulf.sweep.plan import make_plan, parse_sweep
 from nixwulf.tune.options import GOALS, Request, read_subject

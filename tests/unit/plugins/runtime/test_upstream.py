@@ -18,7 +18,7 @@ from nixwulf.plugins.engines import find
 from nixwulf.plugins.engines import mesh_llm as mesh
 from nixwulf.plugins.engines.distributed_llama import infer_argv, worker_argv
 from nixwulf.plugins.engines.exo import argv as exo_argv
-from nixwulf.plugins.engines.exo.api import network
+from nixwulf.plugins.engines.exo import network
 from nixwulf.plugins.runtime import mpi, upstream
 from nixwulf.plugins.runtime.upstream import Family, VersionRow
 
@@ -91,9 +91,6 @@ OTHERS = {
     "plugins/engines/devices.py": {"-c"},
     "plugins/engines/mesh_llm.py": {"/v1/models", "--join-file"},
     "plugins/engines/vllm/ray.py": {"-s"},
-    "plugins/engines/vllm/__init__.py": {
-        *("VLLM_PORT", "VLLM_USE_MODELSCOPE", "VLLM_MODEL_REDIRECT_PATH")
-    },
     "plugins/engines/distributed_llama/__init__.py": {"--version"},
     "plugins/runtime/mpi.py": {"-c", "-daemon"},
     "plugins/runtime/nccl.py": {"-c"},
@@ -106,7 +103,6 @@ COMMON = {
     "plugins/engines/kept_servers.py",
     "plugins/engines/local.py",
     "plugins/engines/serving.py",
-    "plugins/engines/splitting.py",
 }
 COMMON |= {"plugins/benchmarks/__init__.py", "plugins/benchmarks/quality.py"}
 NCCL_DATA = (DRIVER / "data/nccl.toml").read_text()

@@ -14,9 +14,8 @@ from nixwulf.cli.main import cli
 from nixwulf.core.errors import InputError
 from nixwulf.report.charts import Chart, Mark, inline
 from nixwulf.report.site import MARKER, make
-from nixwulf.report.site.look import Figure, within
-from nixwulf.report.site.paging import Page as PageOfSite
-from nixwulf.report.site.paging import paged
+from nixwulf.report.site.look import Figure, paged, within
+from nixwulf.report.site.look import Page as PageOfSite
 from nixwulf.results.record import sealed
 from record_factory import case, failed, ok
 from site_records import SOURCE, foreign, mixed, site_of, value, write

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixwulf.report.site.paging import page_names
+from nixwulf.report.site.look import page_names
 
 
 def test_a_name_that_is_safe_stays_as_it_is():

@@ -10,17 +10,16 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.llm import dllama as dllama_files
-from nixwulf.nodes.listeners import listeners
+from nixwulf.nodes.facts import listeners
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
 from nixwulf.outputs import dllama
-from nixwulf.plugins.engines import Engine, Performance
+from nixwulf.plugins.engines import Engine, Performance, Splits, equal_kv_heads
 from nixwulf.plugins.engines.distributed_llama import devices
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.engines.splitting import Splits, equal_kv_heads
 from nixwulf.plugins.runtime import openai, passthrough
 from nixwulf.plugins.runtime.openai import Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
@@ -39,7 +38,6 @@ _UNSUPPORTED = re.compile(
     "|Unsupported shader: |Device extension .* is not supported"
 )
 # Its own words for the pair of weights and exchanged values; it stores others, and computes wrong.
-_BUFFERS = ("q80", "f32")
 
 
 class DistributedLlama(Engine):
@@ -57,18 +55,7 @@ class DistributedLlama(Engine):
     """
 
     name = "distributed-llama"
-    parameters: ClassVar = {
-        "threads": Parameter(default=0, help="0: all processors; a GPU takes one"),
-        "buffer_float_type": Parameter(
-            default="q80",
-            choices=_BUFFERS,
-            help="type of the exchanged values: q80 goes with q40 weights, f32 with f32",
-        ),
-        "max_seq_len": Parameter(
-            default=0, help="longest context, tokens, all of which is allocated; 0: the model's"
-        ),
-        **devices.PARAMETERS,
-    }
+    parameters: ClassVar = parameters_of("distributed-llama")
     text_parameters = ("backend", "buffer_float_type")
     random_model = staticmethod(dllama_files.ensure)
     programs = ("dllama", "dllama-api")

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from nixwulf.core.registry import Parameter
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.nodes.process import OwnedProcess
@@ -16,16 +15,6 @@ from nixwulf.nodes.ssh import Connection
 from nixwulf.plugins.engines import devices
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
-PARAMETERS: dict[str, Parameter] = {
-    "backend": Parameter(
-        default="any",
-        choices=("any", "cpu", "vulkan"),
-        help="any: the GPU of a node whose platform has one, else the CPU",
-    ),
-    "gpu_index": Parameter(
-        default=0, help="the Vulkan device of every node, as 'vulkaninfo --summary' counts, from 0"
-    ),
-}
 # src/app.cpp: a build without DLLAMA_VULKAN holds this text, and one with it does not.
 _WITHOUT_VULKAN = "This build does not support GPU"
 # stdbuf(1) works by two environment variables. Without them a worker keeps up to 4 KiB of what it

@@ -9,6 +9,7 @@ from typing import Any
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import some
 from nixwulf.plugins.runtime import passthrough
@@ -36,31 +37,16 @@ class Program:
 
     owner: what it puts into owned_by of the models that it lists; empty: it puts no word of its own
     there, and is recognised by the answer itself. paths: the first that answers has the version
-    under key. Sources: where both were read.
+    under key.
     """
 
     name: str
-    owner: str
-    paths: tuple[str, ...]
-    key: str
+    owner: str = ""
+    paths: tuple[str, ...] = ()
+    key: str = "version"
 
 
-PROGRAMS = (
-    # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
-    Program(LLAMA_SERVER, "llamacpp", (PROPERTIES,), "build_info"),
-    # https://github.com/vllm-project/vllm/blob/main/vllm/entrypoints/openai/api_server.py
-    Program(VLLM, "vllm", ("/version",), "version"),
-    # /get_server_info until https://github.com/sgl-project/sglang/pull/21463
-    Program("SGLang", "sglang", ("/server_info", "/get_server_info"), "version"),
-    # https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/serve/openai_server.py
-    Program("TensorRT-LLM", "tensorrt_llm", ("/version",), "version"),
-    # https://github.com/lemonade-sdk/lemonade/blob/main/docs/api/lemonade.md
-    Program("Lemonade", "lemonade", ("/v1/health",), "version"),
-    # Its own REST API has no version: https://lmstudio.ai/docs/developer/rest
-    Program("LM Studio", "organization_owner", (), ""),
-    # owned_by is whoever made the model: https://github.com/ollama/ollama/blob/main/docs/api.md
-    Program("Ollama", "", ("/api/version",), "version"),
-)
+PROGRAMS = tuple(Program(**row) for row in read_toml(DATA / "endpoints.toml")["programs"])
 
 
 def headers(parameters: Mapping[str, object]) -> dict[str, str]:

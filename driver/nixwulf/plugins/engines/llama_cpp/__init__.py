@@ -19,7 +19,7 @@ from nixwulf.plugins.engines.llama_cpp.install import RPC_SERVER_NAMES
 from nixwulf.plugins.engines.local import NodeBuild, Recipe
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.runtime import passthrough, speculation
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.memory import BY_MEMORY
 from nixwulf.plugins.runtime.openai import Completions, Endpoint, context, demand
 from nixwulf.plugins.runtime.run import Run, RunFailure, failure_of
@@ -63,12 +63,6 @@ class LlamaCpp(Engine):
     name = "llama.cpp"
     also = ("ollama",)
     parameters: ClassVar = options.PARAMETERS
-    reserved_variables: ClassVar = {
-        "GGML_RPC_*": "the axis transport",
-        "GGML_RDMA_*": "the axis transport",
-        "LLAMA_ARG_SPEC_*": "the parameters draft and draft_tokens",
-        "LLAMA_ARG_*": "arguments, by its flag",
-    }
     text_parameters = ("backend", "type_k", "type_v")
     random_model = staticmethod(gguf.ensure)
     programs = ("llama-bench", "llama-server", *RPC_SERVER_NAMES)
@@ -275,7 +269,8 @@ class LlamaCpp(Engine):
         argv += [*devices.arguments(run, ","), *more, "--no-webui", "--no-warmup"]
         flags = devices.flags(run, "llama-server")
         argv += options.of_server(run.case.parameters, flags)
-        argv += devices.draft_arguments(run)
+        own = devices.gpus(run, run.head)
+        argv += options.of_draft(run.case.parameters, run.draft, own, flags)
         environment = {**self.environment(run, run.head), **cache}
         server = run.start(run.head, label, argv, environment)
         try:

@@ -20,10 +20,10 @@ from dataclasses import replace
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import ModelShape
 from nixwulf.nodes.ssh import Connection, each
-from nixwulf.plugins.engines import devices, splitting
+from nixwulf.plugins import engines
+from nixwulf.plugins.engines import Splits, devices
 from nixwulf.plugins.engines.llama_cpp import options
 from nixwulf.plugins.engines.llama_cpp.options import DEVICE_PREFIXES
-from nixwulf.plugins.engines.splitting import Splits
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -153,7 +153,7 @@ def on_cpu(run: Run) -> Run | str | None:
 def require_few(run: Run) -> None:
     """Raise RunFailure unsupported where nodes have more devices than llama.cpp splits over."""
     split, count = run.case.parallelism or "", len(of_client(run))
-    if problem := splitting.problem("llama.cpp", SPLITS, ModelShape(), count, split):
+    if problem := engines.splitting_problem("llama.cpp", SPLITS, ModelShape(), count, split):
         raise RunFailure(
             f"{problem}, and these nodes have {count}; take fewer nodes.", "unsupported"
         )
@@ -168,12 +168,6 @@ def arguments(run: Run, separator: str) -> list[str]:
         *("-dev", separator.join(named) or "none", "-ngl", str(layers)),
         *(("-ts", shares) if shares else ()),
     ]
-
-
-def draft_arguments(run: Run) -> list[str]:
-    """How a server is given the case's draft; none without one."""
-    own = gpus(run, run.head)
-    return options.of_draft(run.case.parameters, run.draft, own, flags(run, "llama-server"))
 
 
 def draft_problem(run: Run, log: str) -> str:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import Attachment
 from nixwulf.plugins.runtime import speculation
-from nixwulf.plugins.runtime.memory import BY_MEMORY, SPLITS
+from nixwulf.plugins.runtime.memory import SPLITS
 from nixwulf.plugins.runtime.run import RunFailure
 
 # What the names of a back end's devices begin with, as --list-devices prints them; a build with
@@ -20,49 +20,7 @@ DEVICE_PREFIXES = {
     "vulkan": ("Vulkan",),
     "rocm": ("ROCm",),
 }
-_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-PARAMETERS = {
-    "threads": Parameter(default=0, help="-t; 0: the program's own"),
-    "backend": Parameter(
-        default="any",
-        choices=("any", "cpu", *DEVICE_PREFIXES),
-        help=(
-            "what computes on all nodes (-dev, -d of the RPC servers, -ngl 999); any: the "
-            "platform's first backend that the build lists"
-        ),
-    ),
-    "load": Parameter(
-        default="auto",
-        choices=("auto", "mmap", "none", "dio"),
-        help="how the model is read: -lm, or in older builds -mmp, -dio, --no-mmap, --direct-io",
-    ),
-    "flash_attn": Parameter(
-        default="auto",
-        choices=("auto", "on", "off"),
-        help="-fa; quote it, because YAML reads on as true",
-    ),
-    "n_batch": Parameter(default=0, help="-b, tokens; 0: the program's own"),
-    "n_ubatch": Parameter(default=0, help="-ub, tokens computed at once; 0: the program's own"),
-    "type_k": Parameter(
-        default="f16", choices=_CACHE_TYPES, help="-ctk: type of the keys in the KV cache"
-    ),
-    "type_v": Parameter(
-        default="f16", choices=_CACHE_TYPES, help="-ctv: type of the values in the KV cache"
-    ),
-    "split": Parameter(
-        default=BY_MEMORY,
-        choices=SPLITS,
-        help=(
-            "how many layers of a pipeline each node gets (--tensor-split), within what fits; "
-            "auto: llama.cpp's own, by free memory; even; bandwidth: by that of the nodes' memory, "
-            "so that each computes for as long; fastest: as many as fit on the node of the highest "
-            "bandwidth, then on the next: the least time a token, as nodes compute one after the "
-            "other"
-        ),
-        omitted=True,
-    ),
-    "host_memory": Parameter(default=False, help="GGML_VK_PREFER_HOST_MEMORY=1 on all nodes"),
-}
+PARAMETERS = parameters_of("llama.cpp", backend=("any", "cpu", *DEVICE_PREFIXES), split=SPLITS)
 _FLAGS = {"threads": "-t", "n_batch": "-b", "n_ubatch": "-ub", "type_k": "-ctk", "type_v": "-ctv"}
 
 # By the name of a flag in --help, newest first. llama.cpp merged --mmap and --direct-io into

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nixwulf.llm import safetensors
-from nixwulf.plugins.engines import Engine, Performance
+from nixwulf.plugins.engines import Engine, Performance, Splits, equal_or_latent_kv_heads
 from nixwulf.plugins.engines.local import Wheels, printed_version
 from nixwulf.plugins.engines.mlx import ranks
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, Written, serving
-from nixwulf.plugins.engines.splitting import Splits, equal_or_latent_kv_heads
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
-from nixwulf.plugins.runtime.cables import OverCables
+from nixwulf.plugins.runtime.case import OverCables
 from nixwulf.plugins.runtime.openai import Completions, Endpoint
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -63,13 +62,6 @@ class Mlx(Engine):
     """
 
     name = "mlx"
-    reserved_variables: ClassVar = {
-        **nccl.RESERVED,
-        **dict.fromkeys(
-            ("MLX_RANK", "MLX_WORLD_SIZE", "MLX_HOSTFILE", "MLX_IBV_DEVICES", "MLX_JACCL_*"),
-            "the axes fabric and transport",
-        ),
-    }
     random_model = staticmethod(safetensors.ensure)
     programs = WHEELS.programs
     wheels = WHEELS

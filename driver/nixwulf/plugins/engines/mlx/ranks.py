@@ -23,7 +23,7 @@ from nixwulf.nodes.process import SHELL, OwnedProcess
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.engines import Engine, devices
 from nixwulf.plugins.runtime import nccl
-from nixwulf.plugins.runtime.cables import cables_problem
+from nixwulf.plugins.runtime.case import cables_problem
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
 
 PORT = TCP["mlx"]

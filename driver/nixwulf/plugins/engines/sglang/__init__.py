@@ -7,14 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Performance, devices, kept_servers
+from nixwulf.plugins.engines import (
+    Performance,
+    Splits,
+    devices,
+    equal_or_repeated_kv_heads,
+    kept_servers,
+)
 from nixwulf.plugins.engines.kept_servers import RankedServer
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.runtime import nccl, passthrough, speculation
 from nixwulf.plugins.runtime.openai import (
     GREEDY,
@@ -43,7 +48,6 @@ try:
 except Exception:
     print("{devices.MARK} {devices.NONE}")
 """
-_TYPES = ("auto", "bfloat16", "float16", "float32")
 _ALGORITHMS = {
     speculation.NGRAM: "NGRAM",
     speculation.MTP: "NEXTN",
@@ -68,27 +72,7 @@ class SGLang(RankedServer):
     """
 
     name = "sglang"
-    parameters: ClassVar = {
-        "gpu_memory_percent": Parameter(
-            default=0,
-            help=(
-                "share of the GPU's memory (--mem-fraction-static); 0: what the platform can spare "
-                "(gpu_memory_fraction, else 85), and more is never taken"
-            ),
-        ),
-        "dtype": Parameter(default="auto", choices=_TYPES, help="type of the weights"),
-        "max_model_len": Parameter(
-            default=0, help="longest context (--context-length), tokens; 0: SGLang's own"
-        ),
-        "max_num_seqs": Parameter(
-            default=0, help="sequences at once (--max-running-requests); 0: SGLang's own"
-        ),
-    }
-    reserved_variables: ClassVar = {
-        **nccl.RESERVED,
-        "SGLANG_HOST_IP": "the axis fabric",
-        "SGLANG_USE_MODELSCOPE": "models in the sweep",
-    }
+    parameters: ClassVar = parameters_of("sglang")
     programs = ("sglang",)
     packages = (
         *("sglang", "sglang-kernel", "sgl-kernel", "torch"),

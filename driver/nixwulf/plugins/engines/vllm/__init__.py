@@ -14,16 +14,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nixwulf.core.registry import Parameter
+from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import Performance, devices, kept_servers
+from nixwulf.plugins.engines import (
+    Performance,
+    Splits,
+    devices,
+    equal_or_repeated_kv_heads,
+    kept_servers,
+)
 from nixwulf.plugins.engines.kept_servers import RankedServer
 from nixwulf.plugins.engines.local import Wheels
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.engines.splitting import Splits, equal_or_repeated_kv_heads
 from nixwulf.plugins.engines.vllm import ray
 from nixwulf.plugins.runtime import nccl, openai, passthrough, speculation
 from nixwulf.plugins.runtime.openai import TOP, Completions
@@ -47,7 +52,6 @@ _NO_RAY = "vLLM has no Ray on CPUs; take executor: [mp]."
 # What it says each minute, and every ten seconds, while it waits for a rank that has stopped.
 _NO_PROGRESS = re.compile(rb"shared memory broadcast block|throughput: 0\.0 .*throughput: 0\.0 ")
 _WANTED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
-_TYPES = ("auto", "bfloat16", "float16", "float32")
 
 
 def _version_beside(program: Path) -> str:
@@ -90,37 +94,7 @@ class Vllm(RankedServer):
     """
 
     name = "vllm"
-    parameters: ClassVar = {
-        "executor": Parameter(
-            default="ray",
-            choices=("ray", "mp"),
-            help="what starts the ranks: Ray, or mp, vLLM's own multi-node mode without daemons",
-        ),
-        # Graph capture freezes on APUs in several nodes, and was worth 1-3 % there (the same page).
-        "eager": Parameter(
-            default=True, help="no capture of graphs, which freezes APUs in several nodes"
-        ),
-        "gpu_memory_percent": Parameter(
-            default=0,
-            minimum=0,
-            help=(
-                "share of the GPU's memory; 0: what the platform can spare "
-                "(gpu_memory_fraction, else 90), and more is never taken"
-            ),
-        ),
-        "dtype": Parameter(default="auto", choices=_TYPES, help="type of the weights"),
-        "max_model_len": Parameter(
-            default=0, minimum=0, help="longest context, tokens; 0: vLLM's own"
-        ),
-        "max_num_seqs": Parameter(default=0, minimum=0, help="sequences at once; 0: vLLM's own"),
-    }
-    reserved_variables: ClassVar = {
-        **nccl.RESERVED,
-        "RAY_*": "the parameter executor",
-        **dict.fromkeys(("VLLM_*_IP", "VLLM_*_HOST"), "the axis fabric"),
-        **dict.fromkeys(("VLLM_PORT", "VLLM_*_PORT"), "nothing: the driver starts it and asks it"),
-        **dict.fromkeys(("VLLM_USE_MODELSCOPE", "VLLM_MODEL_REDIRECT_PATH"), "models in the sweep"),
-    }
+    parameters: ClassVar = parameters_of("vllm")
     programs = ("vllm", "ray")
     local_programs = WHEELS.programs
     wheels = WHEELS

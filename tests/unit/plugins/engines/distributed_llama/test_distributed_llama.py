@@ -11,7 +11,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import Model, PlacedModel, parse_model
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.nodes.listeners import listeners
+from nixwulf.nodes.facts import listeners
 from nixwulf.outputs.dllama import metrics, parse
 from nixwulf.plugins.benchmarks.dllama import BENCHMARK, window
 from nixwulf.plugins.engines import distributed_llama

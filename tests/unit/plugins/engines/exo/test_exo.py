@@ -17,8 +17,7 @@ import pytest
 
 from launch_plan import planned
 from nixwulf.plugins.engines import devices, exo
-from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, api, argv
-from nixwulf.plugins.engines.exo.api import network
+from nixwulf.plugins.engines.exo import ENGINE, ENVIRONMENT, argv, network
 from nixwulf.plugins.runtime.run import RunFailure
 from nixwulf.sweep import phases
 from stand_in import put
@@ -162,9 +161,9 @@ class Started:
 
     def ask(self, endpoint, request):
         self.asked.append(request)
-        if request == api.NODES:
+        if request == exo.NODES:
             return [one.node for one in self.run.started]
-        if request == api.NETWORKS:
+        if request == exo.NETWORKS:
             return {
                 node.node.name: {"interfaces": [
                     {"name": end.interface, "ipAddress": end.address}
@@ -174,7 +173,7 @@ class Started:
             }  # fmt: skip
         if request.path == "/instance/previews":
             return {"previews": [one for one in self.previews if self.has_edges(one)]}
-        if request == api.RUNNERS:
+        if request == exo.RUNNERS:
             shards = [next(iter(one.values()))["shardAssignments"] for one in self.placed.values()]
             parts = [part for one in shards for part in one["runnerToShard"]]
             return dict(zip(parts, self.runners, strict=False))
@@ -200,7 +199,7 @@ def exos(request, plan, monkeypatch):
     versions = (LAB / "versions.txt").read_text()
 
     def script(self, text, *arguments, timeout_s=60):
-        if text == api.HELP:
+        if text == exo.HELP:
             return help_of(request.param)
         asks_device = any(devices.MARK in word for word in arguments)
         # no output: what the driver's own script prints
@@ -239,7 +238,7 @@ def test_an_exo_whose_python_is_not_found_runs_without_a_version(exos, tmp_path,
     told = type(run.nodes[0]).script
 
     def script(self, text, *arguments, timeout_s=60):
-        if text == api.HELP:
+        if text == exo.HELP:
             return told(self, text, *arguments)
         shell = ["sh", "-c", text, "sh", *arguments]
         return subprocess.run(shell, capture_output=True, text=True, check=True).stdout
@@ -265,7 +264,7 @@ def test_what_the_driver_starts_meets_and_is_placed_on_two_nodes_of_the_fabric(w
         hosts = instance["MlxRingInstance"]["hostsByNode"]
         ends = [run.data_address(node) for node in run.nodes]
         a, b = (node.node.name for node in run.nodes)
-        own = api._NO_HOSTS[0]
+        own = exo._NO_HOSTS[0]
         assert {one["ip"] for one in hosts[a]} == {own, ends[1]}
         assert {one["ip"] for one in hosts[b]} == {own, ends[0]}
     assert world.placed == {}
@@ -275,8 +274,8 @@ def test_the_proof_of_transport_begins_when_exo_is_ready_and_nothing_is_asked_af
     run = world.run
     world.asked.clear()
     with ENGINE.endpoint(run):
-        assert world.asked[-2:] == [api.RUNNERS, "PROOF"]
-        assert world.asked.count(api.DOWNLOADS) == 0, "exo lists every model that it knows"
+        assert world.asked[-2:] == [exo.RUNNERS, "PROOF"]
+        assert world.asked.count(exo.DOWNLOADS) == 0, "exo lists every model that it knows"
 
 
 def test_a_placement_that_hangs_is_told_with_the_states_of_its_parts_and_why(world, monkeypatch):
@@ -294,7 +293,7 @@ def test_a_placement_that_hangs_is_told_with_the_states_of_its_parts_and_why(wor
 
 def test_a_node_of_exo_that_the_cluster_file_does_not_have_is_named(world):
     run = world.run
-    placed = api.require_placement(ID, run.case, {"previews": world.previews})
+    placed = exo.require_placement(ID, run.case, {"previews": world.previews})
     with pytest.raises(RunFailure, match="has no address of the cluster file"):
         exo._on_fabric(run, placed, {})
 
@@ -315,7 +314,7 @@ def test_the_ring_that_exo_took_in_the_lab_is_what_the_driver_makes_of_its_answe
         "parameters": {"api": ["chat"]},
     }
     run = planned(tmp_path, "lab", {"id": TINY}, matrix, exo="/bin/exo")
-    previewed = api.require_placement(TINY, run.case, lab_answer("previews"))
+    previewed = exo.require_placement(TINY, run.case, lab_answer("previews"))
     request = exo._on_fabric(run, previewed, lab_answer("networks"))
     assert request.path == "/instance"
     assert request.body == lab_answer("creation")
@@ -325,13 +324,13 @@ def test_the_ring_that_exo_took_in_the_lab_is_what_the_driver_makes_of_its_answe
     rings = [
         [one["ip"] for one in ring] for ring in taken["MlxRingInstance"]["hostsByNode"].values()
     ]
-    assert sorted(rings) == sorted([[api._NO_HOSTS[0], here], [there, api._NO_HOSTS[0]]])
+    assert sorted(rings) == sorted([[exo._NO_HOSTS[0], here], [there, exo._NO_HOSTS[0]]])
 
 
 def test_the_answers_of_exo_in_the_lab_are_read():
     assert len(lab_answer("nodes")) == 2
-    instance = api.placed_instance(TINY, (), lab_answer("instances"))
+    instance = exo.placed_instance(TINY, (), lab_answer("instances"))
     assert set(instance.runners) == set(lab_answer("nodes"))
-    assert api.is_ready(instance, lab_answer("runners"))
-    assert api.download_problem(instance, lab_answer("downloads")) is None
-    assert len(api.tokens(lab_answer("chat"))) == 32
+    assert exo.is_ready(instance, lab_answer("runners"))
+    assert exo.download_problem(instance, lab_answer("downloads")) is None
+    assert len(exo.tokens(lab_answer("chat"))) == 32

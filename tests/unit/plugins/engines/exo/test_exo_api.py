@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nixwulf.plugins.engines.exo import api as exo_api
-from nixwulf.plugins.engines.exo.api import ExoRequest, Instance
+from nixwulf.plugins.engines import exo as exo_api
+from nixwulf.plugins.engines.exo import ExoRequest, Instance
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.run import RunFailure
 
