@@ -176,6 +176,7 @@ def test_error_correction_that_differs_between_both_ends_is_wrong():
 
 def test_an_idle_h200_is_well_by_what_its_driver_printed():
     row = fixture("nvidia-smi/doctor-h200.txt")
+    # no output: what facts.sh puts around the row
     found = findings(f"--\n@nvidia:{row}")
     assert {one.check for one in found} >= {"gpu-clock", "gpu-power-limit", "gpu-memory-errors"}
     assert {one.state for one in found if one.check.startswith("gpu-")} == {"ok"}
