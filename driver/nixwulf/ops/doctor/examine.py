@@ -9,10 +9,8 @@ from typing import Any
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.text import plural, some
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
-from nixwulf.inventory.platforms import load_platform, platforms_like, platforms_of
-from nixwulf.nodes import macos
+from nixwulf.inventory.platforms import load_platform, platforms_of
 from nixwulf.nodes.facts import Facts, NodeReading, gather_readings
-from nixwulf.nodes.interfaces import AMD
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
 from nixwulf.ops.doctor.load import load_links
@@ -99,15 +97,9 @@ def subject_of(node: Node, reading: NodeReading, cluster: Cluster | None) -> Sub
 
 
 def platform_of(facts: Facts) -> str:
-    """The platform that a machine is, by its product or its GPU; generic where neither is known."""
-    hardware = facts.hardware
+    """The platform that the firmware names; the generic one where it names none that is known."""
     named = platforms_of(facts.other.get("product", ""))
-    vendor = "nvidia" if hardware.nvidia_driver else ""
-    vendor = "amd" if any(gpu.vendor == AMD for gpu in hardware.gpus) else vendor
-    target = next(iter(sorted(hardware.targets)), None)
-    system = "aarch64-darwin" if facts.system == macos.SYSTEM else "x86_64-linux"
-    like = named or platforms_like(system, vendor, target)
-    return like[0] if len(like) == 1 else "generic-x86_64"
+    return named[0] if len(named) == 1 else "generic-x86_64"
 
 
 def _gates(
