@@ -222,6 +222,9 @@ def require_shallow(document: object, path: Path | str, *, numbers: bool = True)
 _NOT_OF_ITS_TAG = (ValueError, ArithmeticError, LookupError, AttributeError, TypeError)
 
 
+_MOST_SHARED = 1 << 14
+
+
 class _PlainLoader(yaml.SafeLoader):
     """YAML as a tree of text keys: no aliases, which a few lines make endless, and no merges."""
 
@@ -257,11 +260,44 @@ class _PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: Path) -> Any:
-    """The document of a YAML file; raises InputError with the line."""
+class _SharingLoader(_PlainLoader):
+    """The same with aliases and merges, as compose files have, each as large as its anchor."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            self.get_event()  # type: ignore[no-untyped-call]
+            node = self.anchors.get(event.anchor)
+        else:
+            node = super().compose_node(parent, index)
+            inner = chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
+            inner = () if isinstance(node, yaml.ScalarNode) else inner
+            self._sizes[id(node)] = 1 + sum(self._sizes[id(one)] for one in inner)
+        if not 0 < self._sizes.get(id(node), 0) <= _MOST_SHARED:
+            problem = f"an alias of itself, of nothing, or of more than {_MOST_SHARED} values"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            self.flatten_mapping(node)
+            node.value = [*{key.value: (key, value) for key, value in node.value}.values()]
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path, *, aliases: bool = False) -> Any:
+    """The document of a YAML file; raises InputError with the line.
+
+    aliases: whether it may have some, and merges.
+    """
     text = read_text(path, _MOST_YAML)
     try:
-        document = yaml.load(text, _PlainLoader)  # noqa: S506 - it is a safe loader
+        loader = _SharingLoader if aliases else _PlainLoader
+        document = yaml.load(text, loader)  # noqa: S506 - it is a safe loader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}:" if mark else ""

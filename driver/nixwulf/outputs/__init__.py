@@ -17,7 +17,6 @@ a crash is kept; whether a run ended well is known by its exit status.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,19 +100,15 @@ class Found:
 class Tool:
     """A tool: its name, whether a text looks like its output, and its cases (or ParseError).
 
-    heads and results: the lines with which a run begins and those with its numbers, by which
-    outputs.runs splits a text (and says what groups in them mean); None: runs are JSON objects.
-    ignored: what the tool repeats of others. reads_all: read takes several runs, and gives each
-    case its line. what: what is read, where no module of its own says so. failed: the case of a
-    run that ended with ToolFailed; None: it is none.
+    reads_all: read takes several runs, and gives each case its line; else outputs.runs splits a
+    text, by data/outputs_runs.toml where runs are no JSON objects. what: what is read, where no
+    module of its own says so. failed: the case of a run that ended with ToolFailed; None: it is
+    none.
     """
 
     name: str
     recognises: Callable[[str], bool]
     read: Callable[[str], Sequence[Found]]
-    heads: re.Pattern[str] | None = None
-    results: re.Pattern[str] | None = None
-    ignored: re.Pattern[str] | None = None
     reads_all: bool = False
     what: str = ""
     failed: Found | None = None

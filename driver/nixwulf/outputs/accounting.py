@@ -7,17 +7,21 @@ that hold a result and right around them, is left out, and an import names it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nixwulf.outputs import ParseError
 
 # No part of a word, an address, a version, a date or a path; a unit may follow.
 _NUMBER = re.compile(
-    r"(?<![\w.:/@#+-])(?<!\d,)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+    r"(?<![\w./@#+-])(?<![^\"]:)(?<!\d,)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
     r"(?=(?:[kKMGT]?(?:iB|B|b|s|m|u|n|us|ms|ns|%)?(?:/\w+)?)(?![\w:/@]|[.,]\d|-[A-Za-z\d]))"
 )
 _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*(?:[^"{}:]*)$')
+# A label with a number, or a heading between such.
+_GOES_ON = re.compile(
+    r"\s*[^\W\d][^:=|\n]{0,60}[:=] *(?:[\d.,]+ ?[%\w/]{0,12})?\s*|\W*[^\W\d][^\d\n]*"
+)
 _LONG_LINE = 600
 _MOST_TEXT = 60_000
 _READ = 2_000_000  # characters that are read again at most
@@ -62,27 +66,27 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     except ParseError:
         return Account((), (), whole=False)
     budget = _READ // max(len(cut), 1) // (1 if cut is text else 3)
-    tokens = list(_tokens(cut))
-    each = 2 * len(tokens) < budget
-    kinds: dict[Hashable, list[_Token]] = {}
-    for token in tokens:
-        kinds.setdefault(token.start if each else token.kind, []).append(token)
-    ends = [
-        token
-        for alike in kinds.values()
-        for token in {id(t): t for t in (alike[0], alike[-1])}.values()
-    ]
+    kinds = _kinds(list(_tokens(cut)), budget)
+    ends = [token for alike in kinds for token in (*alike[:1], *alike[1:][-1:])]
     unused, reads = _unused(lambda some: _answer(read, cut, some) == whole, ends, budget)
-    idle = {id(token) for token in unused}
-    used = [alike for alike in kinds.values() if not {id(alike[0]), id(alike[-1])} <= idle]
-    near = _near({one.line for alike in used for one in alike}, cut.count("\n") + 1)
-    kept = {id(alike) for alike in used}
-    left = [t for one in kinds.values() if id(one) not in kept for t in one if t.line in near]
+    idle = {token.start for token in unused}
+    used = [alike for alike in kinds if not {alike[0].start, alike[-1].start} <= idle]
+    near = _near({one.line for alike in used for one in alike}, cut.split("\n"))
+    left = [one for alike in kinds if alike not in used for one in alike if one.line in near]
     named = [
         (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
     ]
     rest = tuple((one.line, one.label, one.text) for one in left)
     return Account(tuple(named), rest, whole=cut is text and reads < budget)
+
+
+def _kinds(tokens: Sequence[_Token], budget: int) -> list[list[_Token]]:
+    """What is alike together or, where each can be looked at, each alone."""
+    each = 2 * len(tokens) < budget
+    kinds: dict[Hashable, list[_Token]] = {}
+    for token in tokens:
+        kinds.setdefault(token.start if each else token.kind, []).append(token)
+    return list(kinds.values())
 
 
 def _answer(
@@ -130,43 +134,34 @@ def _part(
     return ", ".join(parts[:3]) + (", ..." if len(parts) > 3 else "") or "a condition"  # noqa: PLR2004
 
 
-def _tokens(text: str) -> Iterable[_Token]:
+def _tokens(text: str) -> Iterator[_Token]:
     """Numbers alike have the same words around them, or the same key, or the same column."""
-    position, heads = 0, dict[tuple[str, int], list[str]]()
-    above = ""
+    position, heads, above = 0, dict[tuple[str, int], list[str]](), ""
     for number, line in enumerate(text.split("\n"), 1):
-        separator = next((one for one in "|," if line.count(one) > 1), "")
+        separator = next((one for one in "|," if line.count(one) > 1), " ")
+        columns = separator, line.count(separator) * (separator != " ")
+        names = heads.get(columns, [])
         shape = "" if len(line) > _LONG_LINE else _NUMBER.sub("#", line)
         shape = re.sub(r"\d+", "0", " ".join(shape.split()))
-        columns = (separator, line.count(separator)) if separator else ("", 0)
-        names = heads.get(columns, [])
         for index, match in enumerate(_NUMBER.finditer(line)):
             before = line[: match.start()]
-            key = _KEY.search(before[-_LONG_LINE:])
-            column = before.count(separator) if separator else -1
-            if key:
-                label = key[1]
-            elif 0 <= column < len(names) and names[column]:
-                label = names[column]
-            else:
-                label = _words(before, line[match.end() :])
-            if not label:
-                names_above, place = _columns(above, line), len(before.split())
-                label = names_above[place] if place < len(names_above) else f"column {place + 1}"
+            key, column = _KEY.search(before[-_LONG_LINE:]), before.count(separator)
+            label = key[1] if key else names[column] if column < len(names) else ""
+            label = label or _words(before, line[match.end() :]) or _above(above, line, before)
             indent = len(line) - len(line.lstrip())
-            kind = (label, indent) if key or (column >= 0 and names) else (shape, index)
+            kind = (label, indent) if key or names else (shape, index)
             start = position + match.start()
             yield _Token(number, start, start + len(match[0]), match[0], label, kind)
-        if separator and not _NUMBER.search(line) and re.search(r"[A-Za-z]", line):
-            heads[columns] = [cell.strip(" #\"'*") for cell in line.split(separator)]
         if re.search(r"[A-Za-z]", line):
             above = line
+            if columns[1] and not _NUMBER.search(line):
+                heads[columns] = [cell.strip(" #\"'*") for cell in line.split(separator)]
         position += len(line) + 1
 
 
 def _words(before: str, after: str) -> str:
     """The words in front of a number or, where there are none of its own, behind it."""
-    front = " ".join(re.split(r"\d[\d.,]*|[|,;=]+ *(?=\S)", before)[-1].split())
+    front = " ".join(re.split(r"(?<!\w)\d[\d.,]*|[|,;=]+ *(?=\S)", before)[-1].split())
     back = " ".join(re.split(r"[|,;)\]]|\d", after)[0].split())
     behind = front.endswith(("(", "/", "±", "[")) or len(front.strip(":= ")) < len("ms")
     label = (back or front) if behind else front.rpartition(": ")[2] or front
@@ -174,20 +169,27 @@ def _words(before: str, after: str) -> str:
     return label[-_MOST_LABEL:]
 
 
-def _columns(line: str, row: str) -> list[str]:
-    """The names in a head of a row whose columns blanks divide: some have blanks in them."""
-    names = re.split(r"\s{2,}|\t", line.strip())
-    return names if len(names) == len(row.split()) else line.split()
+def _above(head: str, row: str, before: str) -> str:
+    """The name over a place of a row whose columns blanks divide: some names have blanks."""
+    names, place = re.split(r"\s{2,}|\t", head.strip()), len(before.split())
+    names = names if len(names) == len(row.split()) else head.split()
+    return names[place] if place < len(names) else f"column {place + 1}"
 
 
-def _near(lines: Iterable[int], last: int) -> set[int]:
-    """The lines of results, those between them, and one on each side."""
+def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:
+    """The lines of results, those between them, one on each side, and more labels that go on.
+
+    used: the numbers of lines, from 1 on.
+    """
     found: set[int] = set()
     before = 0
-    for line in sorted(lines):
+    for line in sorted(used):
         begin = before if before and line - before <= _GAP else line - 1
-        found |= set(range(max(1, begin), min(last, line + 1) + 1))
+        found |= set(range(max(1, begin), min(len(lines), line + 1) + 1))
         before = line
+    for number, text in enumerate(lines, 1):
+        if number - 1 in found and _GOES_ON.fullmatch(text):
+            found.add(number)
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,16 @@ _NEVER = r"(?!)"
 _SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _LONGEST_LINE = 4096
+
+
+class _Said(NamedTuple):
+    """What a pattern finds: of the run, of all its metrics, of its section, its own, and beside."""
+
+    subject: dict[str, str]
+    shared: dict[str, Any]
+    section: dict[str, Any]
+    own: dict[str, Any]
+    beside: dict[str, Any]
 
 
 @dataclass
@@ -54,6 +64,19 @@ class _Run:
     def next(self, line: int) -> _Run:
         """The run after it."""
         return _Run(line, dict(self.subject), dict(self.lasting), lasting=self.lasting)
+
+    def add(self, said: _Said, line: int, lasting: Set[str], unsure: Set[str]) -> None:
+        """What a line says; of what two lines state differently, nothing shows which is right."""
+        kept = {key: one for key, one in said.shared.items() if key in lasting}
+        if kept and not self.line:
+            self.lasting |= kept
+        else:
+            self.line = self.line or line
+        self.subject |= said.subject
+        self.section |= said.section
+        self.shared |= said.shared
+        for key in (unsure - lasting) & self.shared.keys():
+            del self.shared[key]
 
     def differing(self, subject: Mapping[str, str], shared: Mapping[str, Any]) -> set[str]:
         """The keys that another line of the run has another value for."""
@@ -165,39 +188,33 @@ class _Description:
         """
         values = {name: text for name, text in match.groupdict().items() if text is not None}
         given = [name for name in values if name in self.metrics]
-        there = runs[-1].called
-        subject = {key: values[key] for key in _SUBJECT if values.get(key)}
-        for name in given:
-            subject |= {k: v for k, v in self.metrics[name].items() if k == "transport"}
-        conditions = {k: _value(v) for k, v in values.items() if k in self.conditions}
-        shared = {} if own else {k: v for k, v in conditions.items() if k not in self.sections}
-        differing = runs[-1].differing(subject, shared)
-        if there and (differing or (not own and there & {self._name(name) for name in given})):
+        names, there = set(map(self._name, given)), runs[-1].called
+        said = self._said(values, own=own)
+        differing = runs[-1].differing(said.subject, said.shared)
+        if there and (differing or (not own and there & names)):
             runs.append(runs[-1].next(line))
         run = runs[-1]
-        lasting = {key: one for key, one in shared.items() if key in self.lasting}
-        if lasting and not run.line:
-            run.lasting |= lasting
-        else:
-            run.line = run.line or line
-        run.subject |= subject
-        beside = {
-            key: _value(text)
-            for key, text in values.items()
-            if key not in self.metrics and key not in self.conditions and key not in _SUBJECT
-        }
-        run.section |= {key: one for key, one in conditions.items() if key in self.sections}
-        run.shared |= shared
-        for key in (differing - self.lasting) & run.shared.keys() if not there else ():
-            # Two lines state it differently, and nothing shows of what each is.
-            del run.shared[key]
-        run.observed |= {} if given or own else beside
-        run.called |= {self._name(name) for name in given}
+        run.add(said, line, self.lasting, set() if there else differing)
+        run.observed |= {} if given or own else said.beside
+        run.called |= names
         for name in given:
             # A server logs its speed also while it does nothing.
             if not (self.document.get("zeros") and float(values[name]) == 0):
-                of_it = {**run.section, **(conditions if own else {})}
-                run.metrics.append(self._metric(name, values[name], of_it, beside))
+                of_it = {**run.section, **said.own}
+                run.metrics.append(self._metric(name, values[name], of_it, said.beside))
+
+    def _said(self, values: Mapping[str, str], *, own: bool) -> _Said:
+        conditions = {k: _value(v) for k, v in values.items() if k in self.conditions}
+        metrics = [self.metrics[name] for name in values if name in self.metrics]
+        known = self.metrics.keys() | self.conditions | set(_SUBJECT)
+        return _Said(
+            {key: values[key] for key in _SUBJECT if values.get(key)}
+            | dict(pair for one in metrics for pair in one.items() if pair[0] == "transport"),
+            {} if own else {k: v for k, v in conditions.items() if k not in self.sections},
+            {key: one for key, one in conditions.items() if key in self.sections},
+            conditions if own else {},
+            {key: _value(text) for key, text in values.items() if key not in known},
+        )
 
     def _name(self, value: str) -> str:
         return str(self.metrics[value].get("name", value))
@@ -280,7 +297,7 @@ def _short(line: str) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(_PLACE.sub(rf"(?P<\1>{NUMBER})", text))
+    return re.compile(_PLACE.sub(rf"(?P<\1>(?<!\\d)(?<!\\d[.,]){NUMBER})", text))
 
 
 def _words(columns: Mapping[str, str]) -> str:

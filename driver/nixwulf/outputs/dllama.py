@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, ONE, Found, Nodes, ParseError, Tool, ToolFailed, exactly
+from nixwulf.outputs import ANY, ONE, Found, ParseError, Tool, ToolFailed, exactly
 
 ENGINE = "distributed-llama"
 # The piece of text that ends a token's line may hold anything, so it may itself end lines.
 _STEP = re.compile(
     r"(?:\S+ )?(Eval|Pred) *(\d+) ms Sync *(\d+) ms \| Sent *(\d+) kB Recv *(\d+) kB \| (.*)"
 )
-_SPEED = re.compile(r" {2,}tokens/s: (\d+\.\d\d) \((\d+\.\d\d) ms/tok\)")
+_SPEED = re.compile(r" {2,}tokens/s: (\d+\.\d\d) \(.*")
+_CUT_LINE = re.compile(r"tokens/s: [^)\n]*\s*\Z")
 _COUNT = re.compile(r" {2,}nTokens: (\d+)")
 _ERROR = re.compile(r"(?:\S+ )?Critical error: (.+)")
 _BLOCKS = ("Evaluation", "Prediction")
@@ -105,8 +106,13 @@ def read(text: str) -> list[Found]:
     result = parse(text, whole=False)
     cut = bool(steps(text, "Pred")) and not result.tokens
     workers = len(set(_WORKER.findall(text)))
-    nodes = _nodes(workers) if workers or _HEADER in text else ANY
+    nodes = exactly(workers + 1, f"{workers} workers and the root") if workers else ANY
+    nodes = ONE if not workers and _HEADER in text else nodes
     architecture = _ARCHITECTURE.search(text)
+    warnings = {
+        "Lines of tokens are missing: the others are left out.": cut,
+        "Its last line is cut off.": bool(_CUT_LINE.search(text)),
+    }
     return [
         Found(
             "dllama",
@@ -117,26 +123,12 @@ def read(text: str) -> list[Found]:
             model={"architecture": architecture[1]} if architecture else {},
             transport="tcp" if workers else None,
             parallelism="tensor" if workers else None,
-            warnings=("Lines of tokens are missing: the others are left out.",) if cut else (),
+            warnings=tuple(sentence for sentence, holds in warnings.items() if holds),
         )
     ]
 
 
-TOOL = Tool(
-    ENGINE,
-    recognises,
-    read,
-    heads=re.compile(r"^\S+ (?:AddBos|Arch): ", re.MULTILINE),
-    results=re.compile(
-        r"^(?:\S+ )?(?:(?:Eval|Pred) *\d+ ms|Critical error: )|^(Prediction)\n    nTokens: \d",
-        re.MULTILINE,
-    ),
-    failed=Found("dllama", (), engine={"name": ENGINE}),
-)
-
-
-def _nodes(workers: int) -> Nodes:
-    return exactly(workers + 1, f"{workers} workers and the root") if workers else ONE
+TOOL = Tool(ENGINE, recognises, read, failed=Found("dllama", (), engine={"name": ENGINE}))
 
 
 def _last(lines: list[str], kind: str) -> int:

@@ -53,27 +53,22 @@ TOOL = Tool("exo-bench", recognises, read)
 def _row(number: int, row: Any) -> _Row:
     try:
         stats = row["stats"]
-        _finite(row["elapsed_s"])
+        _number(row["elapsed_s"])
         names = tuple(str(row[key]) for key in ("model_id", *_ROW_KEYS))
         tokens = tuple(int(stats[f"{key}_tokens"]) for key in ("prompt", "generation"))
-        speeds = tuple(_finite(stats[f"{key}_tps"]) for key in ("prompt", "generation"))
+        speeds = tuple(_number(stats[f"{key}_tps"]) for key in ("prompt", "generation"))
         memory = int(stats["peak_memory_usage"]["inBytes"]) / 1e9
-        sizes = (*tokens, _positive(row.get("concurrency", 1)))
-        return (*names, _positive(row["placement_nodes"])), sizes, (*speeds, memory)
+        sizes = (*tokens, int(_number(row.get("concurrency", 1), least=1)))
+        nodes = int(_number(row["placement_nodes"], least=1))
+        return (*names, nodes), sizes, (*speeds, memory)
     except KeyError as error:
         _refuse(number, f"the key {error}")
     except (TypeError, ValueError, AttributeError, OverflowError):
         _refuse(number, "figures of a whole answer")
 
 
-def _positive(value: Any) -> int:
-    if int(value) < 1:
-        raise ValueError
-    return int(value)
-
-
-def _finite(value: Any) -> float:
-    if not 0 <= value < float("inf"):
+def _number(value: Any, least: int = 0) -> float:
+    if not least <= value < float("inf"):
         raise ValueError
     return float(value)
 

@@ -60,33 +60,37 @@ def _solved(text: str) -> tuple[list[Solution], str]:
     """The same, and why a result is none of them; raises ParseError where there is none at all."""
     solutions: list[Solution] = []
     row: tuple[int, re.Match[str]] | None = None
-    orphan = ""
+    orphan = wrong = ""
+    kept = False
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip()
-        failed = _ERROR.match(line)
-        if failed and line.startswith(">>>"):
+        if line.startswith(">>>") and _ERROR.match(line):
             raise ToolFailed(f"HPL refused its input in line {number}: {line.strip('<> ')}.")
         if match := _ROW.match(line):
             if row:
                 break
-            row = number, match
+            row, kept = (number, match), False
         elif match := _RESIDUAL.match(line):
             if match["verdict"] == "FAILED":
-                raise ToolFailed(
+                solutions = solutions[: -1 if kept else None]
+                wrong = wrong or (
                     f"HPL's residual check FAILED in line {number} with {match['value']}: the "
                     "result is wrong."
                 )
-            if row:
+                kept = False
+            elif row:
                 solutions.append(_solution(row[1], match["value"], row[0] - 1, number - 1))
+                kept = True
             elif not solutions:
                 orphan = f"HPL has a residual in line {number} and no result before it."
             # HPL 1 has three of each result.
             row = None
-    problem = f"HPL's result in line {row[0]} has no residual check that PASSED." if row else orphan
+    unproved = f"HPL's result in line {row[0]} has no residual check that PASSED." if row else ""
+    problem = wrong or unproved or orphan
     if not solutions:
-        raise ParseError(
-            problem or f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'."
-        )
+        error = ToolFailed if wrong else ParseError
+        nothing = f"HPL gave no result by line {len(text.splitlines())}, expected 'WR...'."
+        raise error(problem or nothing)
     return solutions, problem
 
 
@@ -115,19 +119,7 @@ def read(text: str) -> list[Found]:
     return [Found("hpl", found, machines=True, nodes=nodes, warnings=warnings)]
 
 
-TOOL = Tool(
-    "hpl",
-    recognises,
-    read,
-    heads=re.compile(
-        r"^.*HPC Challenge Benchmark version|^[ \t]*HPLinpack |^[ \t]*(T/V) +N ", re.MULTILINE
-    ),
-    results=re.compile(
-        r"^[ \t]*(?:W[RC]\w+ +\d|\|\|Ax-b\|\|.*(?:PASSED|FAILED)|(End of Tests)|HPL ERROR|>>>)",
-        re.MULTILINE,
-    ),
-    failed=Found("hpl", (), machines=True),
-)
+TOOL = Tool("hpl", recognises, read, failed=Found("hpl", (), machines=True))
 
 
 def metrics(

@@ -37,8 +37,6 @@ _SUMMED = re.compile(
 )
 # Of 10 s it is 0.3 % on 1 Gbit/s, and less on faster links.
 _IN_BUFFERS = 0.01
-# The server's view of the same test, which --get-server-output adds.
-_OF_SERVER = re.compile(r"^Server output:\s*?$.*?(?=^iperf Done\.|\Z)", re.MULTILINE | re.DOTALL)
 _DATAGRAMS = "Total Datagrams"
 _IPERF2 = re.compile(
     r"^[ \t]*(?:Client connecting to|Server listening on) .*(TCP|UDP) port", re.MULTILINE
@@ -133,25 +131,8 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool(
-    "iperf3",
-    recognises,
-    read,
-    ignored=_OF_SERVER,
-    heads=re.compile(
-        r"^[ \t]*(?:Connecting to host|Accepted connection from|Client connecting to) "
-        r"|^[ \t]*\[ *(?:\d+|ID)\](?:\[\S+\])? +"
-        r"(local|Interval|0\.00-\S+ +sec (?!.*(?:sender|receiver)))"
-        rf"|({_NEVER_BEGAN})",
-        re.MULTILINE,
-    ),
-    results=re.compile(
-        r"^[ \t]*(\[ *(?:\d+|SUM)\]\S*) .* (sender|receiver)\s*?$"
-        rf"|^[ \t]*\[ *(?:\d+|SUM)\]\S* +\d|{_NEVER_BEGAN}",
-        re.MULTILINE,
-    ),
-    failed=Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp"),
-)
+_FAILED = Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp")
+TOOL = Tool("iperf3", recognises, read, failed=_FAILED)
 
 
 def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:
@@ -163,16 +144,13 @@ def _flows(text: str) -> tuple[dict[str, Flow], str | None]:
     if text.lstrip().startswith("{"):
         document = json_object("iperf3", text)
         try:
-            return _from_json(document), _error_of(document)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            error = str(document["error"]) if "error" in document else None
+            return _from_json(document), error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
             raise ParseError(
-                f"iperf3's JSON from line 1 on lacks what a test has, at {error}."
+                f"iperf3's JSON from line 1 on lacks what a test has, at {problem}."
             ) from None
     return _from_text(text)
-
-
-def _error_of(document: Mapping[str, Any]) -> str | None:
-    return str(document["error"]) if "error" in document else None
 
 
 def _from_json(document: Mapping[str, Any]) -> dict[str, Flow]:
@@ -233,28 +211,27 @@ def _flow(matches: Iterable[re.Match[str]], side_of_all: str) -> Flow:
     sums = [match for match in kept if match["id"] == "SUM"]
     lines = sums or kept
     longest = max((float(m["end"]) for m in lines if not float(m["start"])), default=0)
-    rows: dict[tuple[float, float], float] = {}
-    ends: dict[str, float] = {}
-    retransmits: int | None = None
-    for match in lines:
-        gbps = float(match["rate"]) * _GBPS[match["unit"]]
-        words = match["rest"].split()
-        side = next((word for word in words if word in {"sender", "receiver"}), None)
-        if not float(match["start"]) and float(match["end"]) == longest:
-            side = side or side_of_all or None
-        if side is None:
-            span = float(match["start"]), float(match["end"])
-            rows[span] = rows.get(span, 0.0) + gbps
-            continue
-        ends[side] = ends.get(side, 0.0) + gbps
-        if side == "sender" and words and words[0].isdecimal():
-            retransmits = (retransmits or 0) + int(words[0])
+    sides = [_side(match, longest, side_of_all) for match in lines]
+    carried: dict[str | tuple[float, float], float] = {}
+    for match, side in zip(lines, sides, strict=True):
+        what = side or (float(match["start"]), float(match["end"]))
+        carried[what] = carried.get(what, 0.0) + float(match["rate"]) * _GBPS[match["unit"]]
+    words = [m["rest"].split() for m, side in zip(lines, sides, strict=True) if side == "sender"]
+    again = [int(one[0]) for one in words if one and one[0].isdecimal()]
+    rates = {what: round(gbps, 6) for what, gbps in carried.items()}
     return Flow(
-        tuple(IntervalRow(*span, round(gbps, 6)) for span, gbps in rows.items()),
-        round(ends["sender"], 6) if "sender" in ends else None,
-        round(ends["receiver"], 6) if "receiver" in ends else None,
-        retransmits,
+        tuple(IntervalRow(*what, one) for what, one in rates.items() if isinstance(what, tuple)),
+        rates.get("sender"),
+        rates.get("receiver"),
+        sum(again) if again else None,
     )
+
+
+def _side(match: re.Match[str], longest: float, side_of_all: str) -> str | None:
+    """Whose sum a line is; None: it is one of an interval."""
+    named = next((one for one in match["rest"].split() if one in {"sender", "receiver"}), None)
+    is_sum = not float(match["start"]) and float(match["end"]) == longest
+    return named or (side_of_all or None if is_sum else None)
 
 
 def _metric(direction: str, flow: Flow, test: _Test) -> Metric:
@@ -299,7 +276,9 @@ def _length(rows: Sequence[IntervalRow]) -> float | None:
 def _test_of_json(text: str) -> _Test:
     start = json.loads(text).get("start", {})
     test = start.get("test_start", {})
-    ends = [(str(one["local_host"]), str(one["remote_host"])) for one in _connections(start)]
+    found, keys = start.get("connected"), ("local_host", "remote_host")
+    connected = [one for one in (found if isinstance(found, list) else ()) if isinstance(one, dict)]
+    ends = [(str(one[keys[0]]), str(one[keys[1]])) for one in connected if set(keys) <= one.keys()]
     omitted = test.get("omit")
     return _Test(
         str(test.get("protocol", "TCP")),
@@ -308,16 +287,6 @@ def _test_of_json(text: str) -> _Test:
         omitted > 0 if isinstance(omitted, int | float) else None,
         frozenset(ends),
     )
-
-
-def _connections(start: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = start.get("connected")
-    keys = {"local_host", "remote_host"}
-    return [
-        one
-        for one in (found if isinstance(found, list) else ())
-        if isinstance(one, dict) and keys <= one.keys()
-    ]
 
 
 def _count(value: Any) -> int | None:

@@ -146,15 +146,11 @@ def read(text: str) -> list[Found]:
         for run, (line, _) in warnings.items()
         if bisect.bisect_left(ordered, line) > bisect.bisect_left(ordered, begins[run])
     }
+    # A failure is of the case that has the last row before it, where there is one.
     return [
-        _case(own, warnings[key[0]][1] if _concerns(last.get(key[0], 0), own) else ())
-        for key, own in groups.items()
+        _case(own, warnings[run][1] if last.get(run, 0) in (0, *(row.line for row in own)) else ())
+        for (run, *_), own in groups.items()
     ]
-
-
-def _concerns(last: int, rows: Sequence[LlamaBenchRow]) -> bool:
-    """Whether a failure is of a case: it has the last row before it, where there is one."""
-    return not last or any(row.line == last for row in rows)
 
 
 _FAILED = Found("llama-bench", (), engine={"name": ENGINE})
@@ -371,16 +367,11 @@ def _ended(
     named: set[str] | None,
     build: re.Match[str] | None,
 ) -> Iterator[LlamaBenchRow]:
-    commit_and_number = (build[1], int(build[2])) if build else ("", None)
+    commit, number = (build[1], int(build[2])) if build else ("", None)
     for row in rows:
         devices = set(_RPC_DEVICE.findall(str(row.details.get("dev", ""))))
         servers = _rpc_servers(row.backend, devices or endpoints, named)
-        yield replace(
-            row,
-            rpc_servers=servers,
-            build_commit=commit_and_number[0],
-            build_number=commit_and_number[1],
-        )
+        yield replace(row, rpc_servers=servers, build_commit=commit, build_number=number)
 
 
 def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> int | None:
@@ -473,12 +464,7 @@ def _of_text(value: str) -> int | str:
 def _engine(row: LlamaBenchRow) -> dict[str, Any]:
     commit = row.build_commit if row.build_commit != "unknown" else ""
     version = f"b{row.build_number}" if row.build_number else ""
-    return {
-        "name": ENGINE,
-        "version": version,
-        "build_commit": commit,
-        "backends": row.backend,
-    }
+    return {"name": ENGINE, "version": version, "build_commit": commit, "backends": row.backend}
 
 
 def _model(row: LlamaBenchRow) -> dict[str, Any]:

@@ -99,16 +99,8 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool(
-    "mlx_lm.benchmark",
-    recognises,
-    read,
-    heads=re.compile(
-        r"^.{0,20}\[INFO\] Running |^Running warmup\.\.|^Timing with prompt_tokens=", re.MULTILINE
-    ),
-    results=re.compile(r"^Trial \d+: ", re.MULTILINE),
-    failed=Found("mlx_lm.benchmark", (), engine={"name": ENGINE}),
-)
+_FAILED = Found("mlx_lm.benchmark", (), engine={"name": ENGINE})
+TOOL = Tool("mlx_lm.benchmark", recognises, read, failed=_FAILED)
 
 
 def metrics(result: Trials) -> list[Metric]:

@@ -77,16 +77,8 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool(
-    "ping",
-    recognises,
-    read,
-    heads=re.compile(r"^[ \t]*(?:PING |(\d{1,6}) bytes from )", re.MULTILINE),
-    results=re.compile(
-        r"^[ \t]*\d{1,6} bytes from |^[ \t]*\d{1,15} packets (transmitted)", re.MULTILINE
-    ),
-    failed=Found("latency", (), machines=True, nodes=PAIR, parameters={"method": "ping"}),
-)
+_FAILED = Found("latency", (), machines=True, nodes=PAIR, parameters={"method": "ping"})
+TOOL = Tool("ping", recognises, read, failed=_FAILED)
 
 
 def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = None) -> Metric:

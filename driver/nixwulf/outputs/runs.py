@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.outputs import Found, ParseError, Tool, ToolFailed
 
 # An object that begins a line, also as the first of a list.
@@ -15,6 +17,7 @@ _OBJECT = re.compile(r"^(?:\[\s*+)?(?=\{)", re.MULTILINE)
 _OF_JSON = re.compile(r'\{\s*+"[^"\n]{1,80}+"\s*+:')
 _NEXT = re.compile(r"[\s,]*+(?=\{)")
 _DECODER = json.JSONDecoder()
+_PATTERNS = read_toml(DATA / "outputs_runs.toml")
 _LINE = re.compile(r"\bline (\d{1,9})")
 
 
@@ -41,8 +44,8 @@ def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
     """
     found: list[Found] = []
     unread: list[str] = []
-    if tool.ignored:
-        text = tool.ignored.sub(lambda part: "\n" * part[0].count("\n"), text)
+    if ignored := _marks(tool.name).get("ignored"):
+        text = ignored.sub(lambda part: "\n" * part[0].count("\n"), text)
     parts = [_Run(1, text)] if tool.reads_all else runs(tool, text)
     for run in parts:
         cases: Sequence[Found] = ()
@@ -138,25 +141,52 @@ def _texts(tool: Tool, text: str, begin: int, end: int) -> Iterator[_Span]:
     line of results too, and begins one only after an end: a result whose pattern has a group, which
     a run has once. So does one that is there again, where only such are between the two.
     """
-    if tool.heads is None or tool.results is None:
+    patterns = _marks(tool.name)
+    if not patterns:
         if text[begin:end].strip() and tool.recognises(text[begin:end]):
             yield begin, end, None
         return
-    marks = [(mark.start(), False, mark) for mark in tool.heads.finditer(text, begin, end)]
-    marks += [(mark.start(), True, mark) for mark in tool.results.finditer(text, begin, end)]
-    has_result, ends, twice, rows = False, dict[tuple[str | None, ...], int](), None, False
+    marks = [(mark.start(), False, mark) for mark in patterns["heads"].finditer(text, begin, end)]
+    marks += [(mark.start(), True, mark) for mark in patterns["results"].finditer(text, begin, end)]
+    run = _Marks()
     for position, is_result, mark in sorted(marks, key=lambda each: each[:2]):
         key = mark.groups() if any(group is not None for group in mark.groups()) else None
-        again = is_result and key is not None and key in ends
-        begins = again and not rows if is_result else bool(ends) or (has_result and key is None)
-        if begins and not (again and twice):
-            yield begin, position, twice
-            begin, has_result, ends, twice, again = position, False, {}, None, False
+        if run.ended_by(key, is_result=is_result):
+            yield begin, position, run.twice
+            begin, run = position, _Marks()
         if is_result:
-            has_result, rows = True, key is None and bool(ends)
-            if again and key is not None:
-                twice = twice or (ends[key], position)
-            elif key is not None:
-                ends[key] = position
-    if has_result:
-        yield begin, end, twice
+            run.take(key, position)
+    if run.has_result:
+        yield begin, end, run.twice
+
+
+@cache
+def _marks(tool: str) -> Mapping[str, re.Pattern[str]]:
+    """The patterns of the lines of a tool's runs; none where its runs are objects."""
+    own = _PATTERNS.get(tool, {})
+    own = _PATTERNS[own["like"]] if "like" in own else own
+    return {key: re.compile(pattern, re.MULTILINE) for key, pattern in own.items()}
+
+
+@dataclass
+class _Marks:
+    """The results of a run: ends by what they are; twice: where one is that is there again."""
+
+    has_result: bool = False
+    rows: bool = False
+    ends: dict[tuple[str | None, ...], int] = field(default_factory=dict)
+    twice: tuple[int, int] | None = None
+
+    def ended_by(self, key: tuple[str | None, ...] | None, *, is_result: bool) -> bool:
+        """Whether a line begins the next run."""
+        if not is_result:
+            return bool(self.ends) or (self.has_result and key is None)
+        return key in self.ends and not self.rows and not self.twice
+
+    def take(self, key: tuple[str | None, ...] | None, position: int) -> None:
+        """A line of results; key: what a run has once, None: it has many."""
+        self.has_result, self.rows = True, key is None and bool(self.ends)
+        if key in self.ends:
+            self.twice = self.twice or (self.ends[key], position)
+        elif key is not None:
+            self.ends[key] = position

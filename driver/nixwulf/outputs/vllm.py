@@ -37,6 +37,7 @@ _OPTION = re.compile(
     r"(?:random[-_])?(?:input|output)(?:[-_]len)?|random[-_]range[-_]ratio)[= ]"
     r"(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)|(?P<word>[^\s,)]+))"
 )
+_BEGUN = re.compile(r"Serving Benchmark Result|^\W*-{5,} ?[A-Z][^\n]*-{5,}\W*$", re.MULTILINE)
 _CLOSING = re.compile(r"^\W*={20,}\W*$", re.MULTILINE)
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 # 'Median TTFT (ms)', in JSON median_ttft_ms: of the first token, of each, between them, of all.
@@ -45,7 +46,7 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _LINE = re.compile(
-    r"^[ |*]*(?P<key>[\w()/.][\w()/ .]*?)(?: *:\**(?: *\|)?|[ *]*\|)[ *]+"
+    r"^[ |*]*(?P<key>[\w()/.][\w()/ .%]*?)(?: *:\**(?: *\|)?|[ *]*\|)[ *]+"
     r"(?P<value>[\d.eE+-]+)(?: +\w+)?[ |*]*$"
 )
 # Between the blocks of several runs people write how many asked at once.
@@ -100,27 +101,11 @@ def read(text: str) -> list[Found]:
     return [served(text, parse_serve(text, cut=printed), "vllm-bench", _SERVE)]
 
 
-_LABELS = "|".join(map(re.escape, _PRINTED.values()))
-HEADS = re.compile(
-    r"^.{0,40}Namespace\(|^.*(?:vllm bench|bench_serving|benchmark_\w+\.py) "
-    r"|^ *=+ Serving Benchmark Result =+|^ *(Successful requests:)"
-    r"|^ *(?:Initial test run|Starting (?:initial|main|warmup)|Traffic request rate:)"
-    rf"|(?i:{_AT_ONCE})\d+\W*$",
-    re.MULTILINE,
-)
-RESULTS = re.compile(
-    rf"^ *({_LABELS}|(?:Mean|Median|P[\d.]+) \w[\w ]* \(ms\)):",
-    re.MULTILINE,
-)
-TOOL = Tool("vllm-bench", recognises, read, HEADS, RESULTS, failed=Found("vllm-bench", ()))
+TOOL = Tool("vllm-bench", recognises, read, failed=Found("vllm-bench", ()))
 
 
 def served(
-    text: str,
-    found: ServeResult,
-    benchmark: str,
-    tool: str,
-    engines: Collection[str] = (ENGINE,),
+    text: str, found: ServeResult, benchmark: str, tool: str, engines: Collection[str] = (ENGINE,)
 ) -> Found:
     """The client of any server: only its own backend's name shows that the server is its own.
 
@@ -157,8 +142,8 @@ def _warnings(text: str, found: ServeResult) -> Iterator[str]:
     """What a reader of the numbers has to know: failed requests, and what a paste lacks."""
     if found.failed:
         yield f"Of {found.completed + found.failed} requests {found.failed} failed."
-    begun = text.rpartition("Serving Benchmark Result")
-    if found.missing or (begun[1] and not _CLOSING.search(begun[2])):
+    begun = [one.end() for one in _BEGUN.finditer(text)]
+    if found.missing or (begun and not _CLOSING.search(text, begun[-1])):
         without = ", ".join(map(repr, found.missing)) or "its closing line"
         yield f"The result is cut off: it lacks {without}."
 

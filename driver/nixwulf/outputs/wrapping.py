@@ -8,6 +8,9 @@ from __future__ import annotations
 import codecs
 import html
 import re
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 from nixwulf.core.files import DATA, read_toml
 
@@ -20,7 +23,6 @@ _BREAK = re.compile(
 _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNORECASE)
 # Separators of thousands in Swiss and French. A plain blank may also stand between two numbers: it
 # is one only inside a number that stands alone, in a text where such a number has decimals.
-_APART = re.compile("['\u2019\u00a0\u2009\u202f](?<=\\d.)(?=\\d{3}(?!\\d))")
 _BLANKS_APART = re.compile(
     r"(?<=[:=|(±])([ \t]{0,60}\d{1,3})((?: \d{3}){1,4}(?:[.,]\d{1,9})?)"
     r"(?= {0,60}(?:$|[|)±%]| [a-zA-Zµ]))",
@@ -38,10 +40,8 @@ _FIRST = re.compile(
     r"(?=[ \t]+eval \1|.*\bprompt eval (?!\1)|(?(2)\W*eval count|(?!)))"
 )
 _NUMBERS = re.compile(r"(?<![\w.])\d+(?:\.(\d+))?(?!\w)")
-_BLANKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": ""})
-_BLANK = re.compile("[\u00a0\u2009\u202f\u200b\ufeff]")
 # Numbers that stand alone, so that no address, version, list or row of CSV is one.
-_ALONE = r"(?<![^\s|(\[=~±]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
+_ALONE = r"(?<![^\s|(\[=~±•·]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
 _COMMA_DECIMALS = re.compile(
     _ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+,\d+|\d+,(?:\d{1,2}|\d{4,}))"), re.MULTILINE
 )
@@ -55,11 +55,23 @@ _GROUPED_COUNT = re.compile(
     _THOUSANDS + r"(?! ?(?:t/s|tok|ms\b|s\b|[GM]i?B\b|[GM]b))", re.MULTILINE
 )
 
-# Marks without which a step is not worth its time, its pattern, and what stands for it.
-_STEPS = [
-    (one["marks"], re.compile(one["pattern"], re.MULTILINE), one.get("instead", ""))
-    for one in read_toml(DATA / "wrapping.toml")["steps"]
-]
+
+@cache
+def _steps(path: Path) -> Any:
+    return read_toml(path)["steps"]
+
+
+def rewritten(text: str, path: Path) -> str:
+    """A text after the steps of a file of data: what stands for lines is there for each of them."""
+    for one in _steps(path):
+        if any(mark in text for mark in one["marks"]):
+            new = partial(_each_line, one.get("instead", ""))
+            text = re.sub(one["pattern"], new, text, flags=re.MULTILINE)
+    return text
+
+
+def _each_line(instead: str, found: re.Match[str]) -> str:
+    return found.expand(instead) * (found[0].count("\n") or 1)
 
 
 def decoded(content: bytes) -> str:
@@ -71,17 +83,13 @@ def decoded(content: bytes) -> str:
 
 def plain(text: str) -> str:
     """An output alone, of a text with what people post around it."""
-    text = _APART.sub("", text)
-    if _BLANK.search(text):
-        text = text.translate(_BLANKS)
+    text = rewritten(text, DATA / "blanks.toml")
     if _WITH_DECIMALS.search(text):
         text = _BLANKS_APART.sub(lambda one: one[1] + one[2].replace(" ", ""), text)
     if "<" in text and _OF_HTML.search(text):
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
-    for marks, pattern, instead in _STEPS:
-        if any(mark in text for mark in marks):
-            text = pattern.sub(instead, text)
+    text = rewritten(text, DATA / "wrapping.toml")
     return _pointed(text) if _COMMA.search(text) else text
 
 

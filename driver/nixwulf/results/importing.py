@@ -165,16 +165,11 @@ class Reading:
             account(partial(_answer, tool), self.text, explain=explain)
             for tool in (self.tools if measured else ())
         ]
-        metrics = [metric for record in self.records for metric in record["metrics"]]
-        values = sum(len(metric.get("samples", [0])) for metric in metrics)
-        names = " and ".join(dict.fromkeys(tool.name for tool in self.tools))
         # What one of two tools left out, the other may have: then both name it.
         shown = by_label(one for each in accounts for one in each.left_out)
         rest = _left_out(shown, whole=all(each.whole for each in accounts))
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
-        failed = f" ({len(reasons)} failed)" if reasons else ""
-        runs = f"{plural(len(self.records), 'run')}{failed}"
-        yield f"{self.path}: {names}, {runs}, {plural(values, 'value')}; {rest}."
+        yield f"{self.path}: {self._summary(len(reasons))}; {rest}."
         warnings = [one for record in self.records for one in record.get("warnings", ())]
         notes = [str(one["source"].get("note", "")).rpartition("; ")[2] for one in self.records]
         inferred = [f"{one}; --nodes N says how many." for one in notes if _INFERRED in one]
@@ -184,6 +179,14 @@ class Reading:
             for line, label, part in (one for each in accounts for one in each.used):
                 yield f"  line {line}: {label} -> {part}"
             yield from (f"  {one} -> left out" for one in shown)
+
+    def _summary(self, failures: int) -> str:
+        """Tools, runs and values."""
+        names = " and ".join(dict.fromkeys(tool.name for tool in self.tools))
+        failed = f" ({failures} failed)" if failures else ""
+        metrics = (metric for record in self.records for metric in record["metrics"])
+        values = sum(len(metric.get("samples", [0])) for metric in metrics)
+        return f"{names}, {plural(len(self.records), 'run')}{failed}, {plural(values, 'value')}"
 
 
 def _left_out(shown: Sequence[str], *, whole: bool) -> str:

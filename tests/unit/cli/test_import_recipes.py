@@ -95,7 +95,7 @@ def test_nothing_of_a_recipe_is_run(run, tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: &a [1]\nb: [*a, *a]\n", "the alias *a; write out what it stands for"),
+        ("a: &a [1]\nb: [*a, *c]\n", "an alias of itself, of nothing"),
         ("1: 2\n", "the key '1' is no text; put it in quotes"),
         ("model: !!python/object:os.system x\n", "not YAML: could not determine a constructor"),
         ("[a, b]\n", "it is no recipe of sparkrun, spark-vllm-docker or vllm-project"),

@@ -67,6 +67,21 @@ def test_a_label_that_is_not_known_is_a_sentence(name, label):
     assert any("Unheard of" in words for _, words, _ in found.left_out), found.left_out
 
 
+def test_labels_that_go_on_below_a_result_are_named():
+    # hand-made: a block of speculation (form: https://github.com/vllm-project/vllm serve.py)
+    more = "Acceptance rate (%):  61.2\nBy position (%):\n  Position 0:   78.10\n"
+    text = plain(SMALL["vllm-bench"]).rstrip().rstrip("=") + more
+    found = account(lambda one: _answer(all_tools()["vllm-bench"], one), text)
+    assert "78.10" in {number for *_, number in found.left_out}
+
+
+def test_numbers_of_json_without_blanks_are_named():
+    # hand-made: (form: https://github.com/ollama/ollama/blob/main/docs/api.md)
+    text = '{"load_duration":7,"eval_count":120,"eval_duration":8000000000}\n'
+    found = account(lambda one: _answer(all_tools()["ollama"], one), text)
+    assert {number for *_, number in found.left_out} == {"7"}
+
+
 def test_it_says_where_a_text_is_too_long_to_look_at_each_number():
     text = "\n".join(["eval rate: 5.00 tokens/s"] * 9000)
     found = account(lambda one: {"n": str(len(one))}, text)

@@ -7,7 +7,7 @@ from nixwulf.outputs import ParseError, all_tools, documents
 from nixwulf.outputs.runs import read_runs
 from nixwulf.outputs.wrapping import clipped, plain
 from nixwulf.results.importing import UserMetadata, reading_of
-from tool_outputs import DESCRIBED, NCCL, fixture
+from tool_outputs import DESCRIBED, NCCL, SGLANG, fixture
 
 # no output: names of tools, each with a text that ends in numbers with decimals
 TEXTS = {
@@ -109,3 +109,36 @@ def test_a_label_of_a_prompt_that_lost_its_beginning_is_none_of_the_answer(tmp_p
 def test_a_number_without_its_beginning_is_no_speed(tmp_path):
     found = reading(tmp_path, ".18 tok/sec • 1165 tokens • 0.36s to first token")
     assert [one["name"] for one in found.records[0]["metrics"]] == ["ttft"]
+
+
+# hand-made: an answer without its prompt's line, and the next without its end (form: print_timing,
+# https://github.com/ggml-org/llama.cpp/blob/master/tools/server/server-context.cpp)
+TWO_ANSWERS = """\
+       eval time =   29440.11 ms /  1263 tokens (   23.31 ms per token,    42.90 tokens per second)
+      total time =   37563.52 ms /  6473 tokens
+prompt eval time =     812.00 ms /   410 tokens (    1.98 ms per token,   504.93 tokens per second)
+       eval time =   10022."""
+
+
+def test_what_is_left_of_two_answers_is_of_each_alone(tmp_path):
+    first, second = reading(tmp_path, TWO_ANSWERS).records
+    (decode,), (prompt,) = first["metrics"], second["metrics"]
+    assert (decode["value"], decode["conditions"]) == (42.9, {"n_gen": 1263})
+    assert (prompt["value"], prompt["conditions"]) == (504.93, {"n_prompt": 410})
+
+
+# no output: a head of sglang's client without the first line, as its labels are in tool_outputs
+def test_a_result_without_both_of_its_ends_says_so(tmp_path):
+    lines = SGLANG.splitlines()[3:]
+    text = "\n".join(line for line in lines if not line.startswith("===="))
+    (record,) = reading(tmp_path, text).records
+    assert any("cut off" in one for one in record["warnings"])
+
+
+def test_a_block_of_averages_that_is_cut_off_behind_its_number_comes_in(tmp_path):
+    text = fixture("dllama/one-node.txt")
+    text = text[text.rindex("\nEvaluation\n") :]
+    text = text[: text.rindex(" ms/tok")]
+    (record,) = reading(tmp_path, text).records
+    assert {one["name"] for one in record["metrics"]} == {"prompt", "decode"}
+    assert any("cut off" in one for one in record["warnings"])

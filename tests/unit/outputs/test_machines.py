@@ -9,6 +9,7 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.outputs import (
     ParseError,
+    ToolFailed,
     hpl,
     iperf3,
     nccl,
@@ -481,3 +482,18 @@ def test_all_to_all_gives_time_and_rate(records):
 def test_what_is_no_result_is_one_sentence(tool, text, words):
     with pytest.raises(ParseError, match=words):
         tool.parse(text)
+
+
+FAILED = PASSED.replace("PASSED", "FAILED")
+
+
+@pytest.mark.parametrize("text", [ROW + PASSED + ROW + FAILED, ROW + FAILED + ROW + PASSED])
+def test_a_wrong_result_leaves_the_others_of_its_output(text):
+    (found,) = hpl.read(text)
+    assert len(found.metrics[0].samples) == 1
+    assert "FAILED" in found.warnings[0]
+
+
+def test_one_wrong_residual_of_three_makes_a_result_wrong():
+    with pytest.raises(ToolFailed):
+        hpl.read(ROW + PASSED + FAILED + FAILED)

@@ -109,3 +109,17 @@ def test_plain_blanks_between_thousands_are_none_in_a_text_that_has_them_with_de
     ]
     # no output: numbers beside each other
     assert plain("Sizes: 128 256 512\n") == "Sizes: 128 256 512\n"
+
+
+def test_thousands_behind_a_bullet_are_one_number(records):
+    # hand-made: without blanks around its bullets (form: https://lmstudio.ai/docs/app)
+    text = "8.42 tok/sec\u20221,204 tokens\u20223.11s to first token\n"
+    (record,) = records(text, ONE)
+    assert record["metrics"][0]["conditions"] == {"n_gen": 1204}
+
+
+def test_a_bold_mean_with_a_plain_deviation_is_a_speed(records):
+    head = ["| model | backend | test | t/s |", "| --- | --- | --- | --- |"]
+    row = "| llama 8B Q4_0 | CUDA | tg128 | **51.20** \u00b1 0.10 |"
+    (record,) = records("\n".join([*head, row]), ONE)
+    assert (record["metrics"][0]["value"], record["metrics"][0]["stddev"]) == (51.2, 0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text, read_yaml
+from nixwulf.core.secrets import named_secrets
 from nixwulf.core.text import plural, slug
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.plan import parse_sweep
@@ -57,7 +59,7 @@ def _starts(path: Path) -> Sequence[Start]:
         return launch_files.read_unit(text, source)
     if not is_yaml(path) and not _DOCUMENT.search(text):
         return pasted.read(read_text(path, MOST_TEXT), source)
-    document = read_yaml(path)
+    document = read_yaml(path, aliases=True)
     if launch_files.recognises(document):
         return launch_files.read(document, source)
     if flags_file.recognises_recipe(document):
@@ -68,7 +70,7 @@ def _starts(path: Path) -> Sequence[Start]:
         return [flags_file.read_config(document)]
     raise InputError(
         f"{path}: it is no recipe of sparkrun, spark-vllm-docker or vllm-project, and no file of a "
-        " server's flags; paste the command into a text file, and import that."
+        "server's flags; paste the command into a text file, and import that."
     )
 
 
@@ -111,7 +113,14 @@ def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:
                 found.append(
                     Omission(f"{key} {value}", f"all cases of a sweep have one, {kept[key]}")
                 )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(replace(one, what=_without_secrets(one.what)) for one in found))
+
+
+def _without_secrets(text: str) -> str:
+    """What a recipe has, but for the values of secrets."""
+    for secret in named_secrets(re.findall(r"[^\s\"']+", text), {}):
+        text = text.replace(secret, "...")
+    return f"{text.split()[0]} ..." if passthrough.has_key(text) else text
 
 
 def _of_all(recipes: Sequence[SweepRecipe]) -> dict[str, Value]:

@@ -78,6 +78,7 @@ class CommandLine:
     starts. several: whether values are lists, as of a benchmark's. model_first: whether the model
     is its first word. otherwise: parameters where no flag gives them; otherwise_on_several: and on
     several nodes. limits: seconds of a run. images: parts of the names of containers that start it.
+    variables: flags of variables that say the same.
     """
 
     engine: str
@@ -90,6 +91,7 @@ class CommandLine:
     otherwise_on_several: Mapping[str, Value] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     images: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def flag(self, name: str) -> Flag | None:
         """By its name, or by a beginning of that name, which argparse takes for it."""
@@ -137,6 +139,7 @@ def _load(path: Path) -> CommandTable:
             otherwise_on_several=one.get("otherwise_on_several", {}),
             limits=document["limits"],
             images=tuple(one.get("images", ())),
+            variables=one.get("variables", {}),
         )
         for one in document["commands"]
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.sweep.recipes.command_lines import config_command
-from nixwulf.sweep.recipes.recipe import Omission, Start, reasons, without_meaning
+from nixwulf.sweep.recipes.recipe import Omission, Start, mapping, reasons, without_meaning
 from nixwulf.sweep.recipes.shell import require_plain
 
 _KEY = re.compile(r"[a-z][a-z0-9_.-]*")
@@ -46,7 +46,7 @@ def read_recipe(document: Mapping[str, Any], source: str) -> Start:
     words = [word for key, block in blocks for word in _words(block, key, source)]
     words += _words(chosen, "extra_args", source)
     require_plain(words, source)
-    environment = {**_table(model, "base_env", source), **_table(chosen, "extra_env", source)}
+    environment = {**mapping(model, "base_env", source), **mapping(chosen, "extra_env", source)}
     left_out = [
         *(Omission(f"features.{one}", "it is off until asked for") for one in opt_in),
         *(Omission(f"variants.{one}", "another model") for one in variants if one != "default"),
@@ -63,11 +63,8 @@ def read_recipe(document: Mapping[str, Any], source: str) -> Start:
 
 def recognises_config(document: Any) -> bool:
     """Whether a YAML document may be a configuration file: flags with one value each."""
-    return (
-        isinstance(document, dict)
-        and bool(document)
-        and all(_KEY.fullmatch(key) for key in document)
-    )
+    keys = document if isinstance(document, dict) else ()
+    return bool(keys) and all(map(_KEY.fullmatch, keys))
 
 
 def read_config(document: Mapping[str, Any]) -> Start:
@@ -89,13 +86,6 @@ def _words(block: Any, key: str, source: str) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(one, str | int | float) for one in found):
         raise InputError(f"{source}: {key} is {quoted(found)}, expected a list of words.")
     return [str(one) for one in found]
-
-
-def _table(block: Any, key: str, source: str) -> dict[str, Any]:
-    found = block.get(key) or {} if isinstance(block, dict) else block
-    if not isinstance(found, dict):
-        raise InputError(f"{source}: {key} is {quoted(found)}, expected names with values.")
-    return found
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Files that start servers: docker-compose, systemd units, configurations of llama-swap, LiteLLM.
 
 https://docs.docker.com/reference/compose-file/services/, systemd.service(5),
+podman-systemd.unit(5),
 https://github.com/mostlygeek/llama-swap, https://docs.litellm.ai/docs/proxy/configs.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,10 @@ from nixwulf.sweep.recipes.recipe import Omission, Start, reasons, without_meani
 _REASONS = reasons("services")
 _TAKEN = ("command", "entrypoint", "environment")
 _MACRO = re.compile(r"\$\{(\w+)\}")
+# Keys of units, by what a compose file calls them; and two that each kind of unit has.
+_STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
+_UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="))
+_SHELL = {"-c", "-lc", "-ec"}
 _UNIT = re.compile(r"^(?P<key>[A-Z]\w+)[ \t]*=[ \t]*(?P<value>.*)$", re.MULTILINE)
 
 
@@ -56,32 +61,36 @@ def read(document: Mapping[str, Any], source: str) -> list[Start]:
 
 
 def _service(block: Mapping[str, Any], document: Mapping[str, Any], source: str) -> list[Start]:
-    environment = block.get("environment") or {}
-    if isinstance(environment, list):
-        environment = dict(str(one).partition("=")[::2] for one in environment)
-    kept = {name: value for name, value in environment.items() if not _expands(value)}
-    left = [
-        Omission(f"{name}={value}", "it is of the file's own .env; write its value")
-        for name, value in environment.items()
-        if _expands(value) and value not in (f"${{{name}}}", f"${name}")
-    ]
-    kept |= {
-        name: None for name, value in environment.items() if value in (f"${{{name}}}", f"${name}")
-    }
-    left += without_meaning(block, _TAKEN, _REASONS)
-    words = [*_words(block.get("entrypoint")), *_words(block.get("command"))]
-    if words and words[-1] != block.get("command") and not any(" " in one for one in words):
-        start = words if find(words) else of_image(str(block.get("image", "")), words)
-        starts = [Start(tuple(start))] if start else []
-    else:
-        starts = read_text("\n".join(_script(words)), source) if words else []
-        starts = [one for one in starts if find(one.words)]
-        flags = of_image(str(block.get("image", "")), _split(" ".join(words)))
-        starts = starts or ([Start(flags)] if flags else [])
+    given = block.get("environment") or {}
+    if isinstance(given, list):
+        given = dict(str(one).partition("=")[::2] for one in given)
+    kept: dict[str, Any] = {}
+    left = [*without_meaning(block, _TAKEN, _REASONS)]
+    for name, value in given.items():
+        if value in (f"${{{name}}}", f"${name}"):
+            kept[name] = None
+        elif "$" in str(value):
+            why = "it is of the file's own .env; write its value"
+            left.append(Omission(f"{name}={value}", why))
+        else:
+            kept[name] = value
     return [
         replace(one, environment={**kept, **one.environment}, left_out=(*one.left_out, *left))
-        for one in starts
+        for one in _of_container(block, source)
     ]
+
+
+def _of_container(block: Mapping[str, Any], source: str) -> list[Start]:
+    """What a container starts: by the command that it is given, or its image with flags."""
+    begin, rest = block.get("entrypoint"), block.get("command")
+    if begin and rest:
+        begin = _split(begin) if isinstance(begin, str) else begin
+        rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*map(str, begin)} else rest
+    words = [*_words(begin), *_words(rest)]
+    script = _script(words)
+    found = [one for one in read_text(script, source) if find(one.words)] if script else []
+    flags = of_image(str(block.get("image", "")), _split(" ".join(words)))
+    return found or ([Start(flags)] if flags else [])
 
 
 def _split(text: str) -> list[str]:
@@ -91,23 +100,18 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _expands(value: Any) -> bool:
-    return isinstance(value, str) and "$" in value
-
-
 def _words(value: Any) -> list[str]:
     """Of a text, the text; of a list its words."""
     return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
 
 
-def _script(words: Sequence[str]) -> Iterator[str]:
+def _script(words: Sequence[str]) -> str:
     """The text for a shell: what stands behind its -c, or the words themselves."""
-    if any(word in ("-c", "-lc", "-ec") for word in words[:3]):
+    if _SHELL & {*words[:3]} and " " in words[-1]:
         # Folded YAML keeps the lines of options, which stand further in.
-        yield re.sub(r"\n[ \t]+(?=-)", " ", words[-1].replace("$$", "$"))
-    else:
-        program = [one for one in words if one not in ("/bin/bash", "/bin/sh", "bash", "sh")]
-        yield program[0] if len(program) == 1 else shlex.join(program)
+        return re.sub(r"\n[ \t]+(?=-)", " ", words[-1].replace("$$", "$"))
+    program = [one for one in words if one not in ("/bin/bash", "/bin/sh", "bash", "sh")]
+    return program[0] if len(program) == 1 else shlex.join(program)
 
 
 def _swapped(block: Mapping[str, Any], document: Mapping[str, Any], source: str) -> list[Start]:
@@ -144,29 +148,35 @@ _READERS = {"services": _service, "models": _swapped, "model_list": _routed}
 
 
 def is_unit(text: str) -> bool:
-    """Whether a text is a systemd unit that starts something."""
-    return "[Service]" in text and "ExecStart" in text
+    """Whether a text is a systemd unit, or one of Podman, that starts something."""
+    return any(head in text and key in text for head, key in _UNITS)
 
 
 def read_unit(text: str, source: str) -> list[Start]:
     """What a unit starts, with its environment; raises InputError."""
-    joined = re.sub(r"\\[ \t]*\n", lambda one: " ", text)
-    pairs = [(one["key"], one["value"].strip()) for one in _UNIT.finditer(joined)]
+    kept: list[tuple[str, str]] = []
+    left: list[Omission] = []
+    for one in _UNIT.finditer(re.sub(r"\\[ \t]*\n", " ", text)):
+        key, value = one["key"], one["value"].strip()
+        if key not in _STARTING:
+            left.append(Omission(f"{key}={value}", "it is of systemd"))
+        elif value:
+            kept.append((key, value))
+        else:  # as in a drop-in: what was said before holds no longer
+            left += [Omission(f"{k}={v}", "a later line replaces it") for k, v in kept if k == key]
+            kept = [pair for pair in kept if pair[0] != key]
     environment = {
         name: value
-        for key, text_of in pairs
+        for key, text_of in kept
         if key == "Environment"
         for name, _, value in (word.partition("=") for word in _split(text_of))
     }
-    left = tuple(
-        Omission(f"{key}={value}", "it is of systemd")
-        for key, value in pairs
-        if key not in ("ExecStart", "Environment")
-    )
-    commands = "\n".join(value.lstrip("-@:+!") for key, value in pairs if key == "ExecStart")
+    commands = "\n".join(value.lstrip("-@:+!") for key, value in kept if key == "ExecStart")
+    container = {_STARTING[key]: value for key, value in kept}
+    found = read_text(commands, source) if commands else _of_container(container, source)
     return [
         replace(
             one, environment={**environment, **one.environment}, left_out=(*one.left_out, *left)
         )
-        for one in read_text(commands, source)
+        for one in found
     ]

@@ -11,34 +11,27 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.outputs.wrapping import rewritten
 from nixwulf.sweep.recipes.command_lines import find, of_image
 from nixwulf.sweep.recipes.recipe import Omission, Start
 from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
+_GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")
 _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
-_PROMPT = re.compile(
-    r"^[ \t]*(?:>[ \t])?(?:\$ |(?:\([\w.-]+\) ?)?\[?[\w.-]+@[\w.-]+[^\n$#]{0,80}[$#] )",
-    re.MULTILINE,
-)
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
-_SHOWN = re.compile(r"[ \t]\^[ \t]*\n|\\[ \t]*\n[ \t]*>[ \t]|\\[ \t]+#[^\n]*\n")
-# Whatever they are, the driver sets them.
-_UNUSED = re.compile(
-    r"(--(?:api-key|port|host|hf-token|token)[ =])([\"']?)\$\{?\w+\}?\2(?=[\s']|$)"
-)
-_DRIVE = re.compile(r"\b[A-Za-z]:\\[^\s\"']*")
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
+_DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.)\\[^\s\"'`]*")
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
-_DEFAULT = re.compile(r"\$\{\w+:?-([^\s'\"$`{}]+)\}")
 # What a container is given by its caller's shell: a variable, folders and ports.
-_HANDED = re.compile(r"((?:-e|--env)[ =])(\w+)=[\"']?\$\{?\w+\}?[\"']?(?=\s|$)")
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
 _MOUNTED = re.compile(
     r"(?:-v|--volume|-p|--publish|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
 )
-_CONTINUES = re.compile(r"\\[ \t]*$")
+_ENDS = re.compile(r"(?<!\\)\n")
+_EXPORT = re.compile(r"[ \t]*export[ \t]+\w+=[^$`;|&]*$")
+_ALIAS = re.compile(r"^[ \t]*alias[ \t]+([\w.-]+)=(['\"])([^\n'\"]*)\2[ \t]*$", re.MULTILINE)
+_LONGEST_BEGIN = 4  # words
 _SHELLS = ("bash", "sh", "zsh")
 _IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
 _OTHER_NODE = "the driver starts the other nodes"
@@ -53,7 +46,7 @@ def _wrappers() -> dict[str, Any]:
 
 def recognises(text: str) -> bool:
     """Whether a command of a text starts an engine; also where a shell would have more to do."""
-    return any(_begins(line) for line in _plain(text).splitlines())
+    return any(map(_known, _statements(_plain(text))))
 
 
 def read(text: str, source: str) -> list[Start]:
@@ -62,36 +55,45 @@ def read(text: str, source: str) -> list[Start]:
     Where one starts an engine, the others are left out by name.
     """
     plain = _plain(text)
+    found: list[Start] = []
     problem: ShellError | None = None
     # Of a page or a script what starts an engine may still be a plain command.
     for attempt in (starts, _own_starts):
         try:
-            found = attempt(plain)
+            here = attempt(plain)
         except ShellError as error:
             problem = problem or error
             continue
-        engines = [one for one in found if find(one.words)]
+        found = found or here
+        engines = [one for one in here if find(one.words)]
         if engines:
-            rest = [" ".join(one.words) for one in found if one not in engines and one.words]
+            rest = [" ".join(one.words) for one in here if one not in engines and one.words]
             left = (*(Omission(one, _NOT_RUN) for one in rest), *engines[0].left_out)
             return without_workers([replace(engines[0], left_out=left), *engines[1:]])
+    known = [one for one in map(_known, _statements(plain)) if one]
+    if known and not any(map(find, known)):
+        line = plain.count("\n", 0, plain.find(known[0][0])) + 1
+        raise InputError(
+            f"{source}: line {line}: {quoted(known[0][0])} is no engine that nixwulf starts; "
+            "start it yourself, and measure it with the engine 'endpoint' and its url."
+        )
     if problem:
         raise refusal(problem, plain.split("\n")[problem.line - 1], problem.line, source)
-    if other := next((one for one in found if _is_other((*one.words, "")[0])), None):
-        raise InputError(
-            f"{source}: line {other.line}: {quoted(other.words[0])} is no engine that nixwulf "
-            "starts; start it yourself, and measure it with the engine 'endpoint' and its url."
-        )
     return found
 
 
+def _statements(text: str) -> list[str]:
+    """The lines of a text, each with those that it goes on in; && joins several in one."""
+    return _ENDS.split(re.sub(r"&&(?=\s)", "\n", text))
+
+
 def _own_starts(plain: str) -> list[Start]:
-    """What the lines of engines start, and every other line as left out; raises ShellError."""
-    own, lines = _own_lines(plain), _apart(plain)
-    first, *more = starts("\n".join(one * (n in own) for n, one in enumerate(lines, 1))) or [
-        Start(())
-    ]
-    rest = [one.strip() for n, one in enumerate(lines, 1) if one.strip() and n not in own]
+    """What statements of engines start, and every other as left out; raises ShellError."""
+    every = _statements(plain)
+    own = [bool(_EXPORT.match(one) or _known(one)) for one in every]
+    lines = (one if mine else "\n" * one.count("\n") for one, mine in zip(every, own, strict=True))
+    first, *more = starts("\n".join(lines)) or [Start(())]
+    rest = [one.strip() for one, mine in zip(every, own, strict=True) if one.strip() and not mine]
     left = tuple(Omission(one, _NOT_RUN) for one in rest)
     return [replace(first, left_out=(*left, *first.left_out)), *more]
 
@@ -117,30 +119,19 @@ def _is_worker(words: Sequence[str]) -> bool:
     )
 
 
-def _apart(text: str) -> list[str]:
-    """The lines of a text, with each command that && joins to others in one of its own."""
-    return re.sub(r"&&(?=\s)", "\n", text).split("\n")
-
-
-def _own_lines(text: str) -> set[int]:
-    """The numbers of the lines that are commands of an engine, with those that they go on in."""
-    found: set[int] = set()
-    lines = _apart(text)
-    for number, line in enumerate(lines, 1):
-        goes_on = number - 1 in found and _CONTINUES.search(lines[number - 2])
-        if goes_on or _begins(line):
-            found.add(number)
-    return found
-
-
-def _begins(line: str) -> bool:
+def _known(statement: str) -> Sequence[str]:
+    """The words of an engine, or of another program that serves a model; empty where none is."""
     try:
-        found = [one for each in commands(_CONTINUES.sub("", line)) for one in split_start(each)]
+        found = [one.words for each in commands(statement) for one in split_start(each)]
     except ShellError:
-        words = tuple(line.split())
-        at = next((n for n in range(len(words)) if find(words[n:])), 0)
-        found = [Start(words[at:])]
-    return any(find(one.words) or _is_other((*one.words, "")[0]) for one in found)
+        words = tuple(statement.replace("\\\n", " ").split())
+        wrapped = PurePosixPath((*words, "")[0]).name in _wrappers()["wrappers"]
+        found = [
+            words[n:] if wrapped or find(words[n : n + _LONGEST_BEGIN]) else ()
+            for n in range(len(words))
+            if find(words[n : n + _LONGEST_BEGIN]) or _is_other(words[n])
+        ]
+    return next((one for one in found if find(one) or _is_other((*one, "")[0])), ())
 
 
 def _is_other(word: str) -> bool:
@@ -193,36 +184,42 @@ def split_start(command: ShellCommand) -> list[Start]:
 
 
 def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
-    """What a wrapper starts: an engine, a text for a shell, or what an image starts by itself."""
-    places = range(1, len(words))
-    inside = next((n for n in places if find(words[n:])), 0)
-    inside = inside or next((n for n in places if _is_other(words[n])), 0)
-    shells = [n for n, word in enumerate(words[:-2]) if PurePosixPath(word).name in _SHELLS]
-    image = next((n for n in places if of_image(words[n], words[n + 1 :])), 0)
-    before, found = words[:inside], [Start(tuple(words[inside:]))]
-    if not inside and (shells or (not image and " " in words[-1])):  # bash -c TEXT
-        before = words[: shells[0] if shells else -1] or words[:1]
-        found = [one for inner in commands(words[-1]) for one in split_start(inner)]
-    elif not inside and image:
-        before = words[: image + 1]
-        found = [Start(of_image(words[image], words[image + 1 :]))]
+    """What a wrapper starts, with the variables that it gives and itself as left out."""
+    before, found = _inside(words)
     environment: dict[str, str | None] = {}
     for name, value in zip(before, (*before[1:], ""), strict=False):
         option, _, joined = name.partition("=")
         if option in _wrappers()["variables"] and _NAMED.match(joined or value):
             environment |= dict([_pair(joined or value)])
-        elif _ASSIGNED.match(name) and not _CONTAINER.fullmatch(program):
+        elif _GIVEN.match(name) and not _CONTAINER.fullmatch(program):
             environment |= dict([_pair(name)])
     shown = " ".join(one for one in before if one != "--")
     around = [] if not before or program in _wrappers()["plain"] else [Omission(shown, _IN_TOOLBOX)]
     return [
         replace(
-            one,
-            environment={**environment, **one.environment},
-            left_out=(*around, *one.left_out),
+            one, environment={**environment, **one.environment}, left_out=(*around, *one.left_out)
         )
         for one in found
     ]
+
+
+def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start]]:
+    """The words of a wrapper, and the engine, the text for a shell or the image in it."""
+    places = range(1, len(words))
+    for known in (lambda n: find(words[n : n + _LONGEST_BEGIN]), lambda n: _is_other(words[n])):
+        if inside := next(filter(known, places), 0):
+            return words[:inside], [Start(tuple(words[inside:]))]
+    image = next((n for n in places if of_image(words[n], ())), 0)
+    shell = next((n for n in places[:-1] if PurePosixPath(words[n]).name in _SHELLS), 0)
+    shell = shell if len(words) > shell + 2 else 0
+    if shell or (not image and " " in words[-1]):  # bash -c TEXT
+        texts = commands(words[-1])
+        return words[: shell or -1] or words[:1], [
+            one for each in texts for one in split_start(each)
+        ]
+    if image:
+        return words[: image + 1], [Start(of_image(words[image], words[image + 1 :]))]
+    return (), [Start(tuple(words))]
 
 
 def _launched(words: Sequence[str]) -> Start:
@@ -252,22 +249,27 @@ def _pair(word: str) -> tuple[str, str | None]:
 def _plain(text: str) -> str:
     """Without a byte order mark, quotes, prompts and fences; each line stays where it is.
 
-    Lines go on as in cmd (^) too, as a shell shows it, and with a comment behind the backslash; a
-    drive's path has slashes. A variable that the text itself sets, and the default of one that it
-    does not, stand for it.
+    Lines go on as a shell has them. A variable that the text itself sets, and the default of one
+    that it does not, stand for it; so does the text of an alias.
     """
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
-    plain = _SHOWN.sub("\\\\\n", _FENCE.sub("", _PROMPT.sub("", plain)))
+    plain = rewritten(plain, DATA / "wrappers.toml")
     plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
-    plain = _UNUSED.sub(r"\1...", _DEFAULT.sub(r"\1", plain).replace('"$@"', "$@"))
     if _CONTAINER.search(plain):
-        plain = _MOUNTED.sub(
-            lambda one: re.sub(r"[$(){}~]", "", one[0]), _HANDED.sub(r"\1\2", plain)
-        )
+        plain = _MOUNTED.sub(lambda one: re.sub(r"[$(){}~]", "", one[0]), plain)
     for name, _, value in _SET.findall(plain):
-        named = re.compile(rf"\$(?:\{{{name}\}}|{name}\b)")
-        if named.search(plain):
-            plain = re.sub(rf"^[ \t]*{name}=[^\n]*$", "", plain, flags=re.MULTILINE)
-            plain = named.sub(lambda _, value=value: value, plain)  # type: ignore[misc]
+        use = rf"\$(?:\{{{name}\}}|{name}\b)"
+        plain = _instead(plain, rf"^[ \t]*{name}=[^\n]*$", use, value)
+    for name, _, value in _ALIAS.findall(plain):
+        use = rf"^[ \t]*{name}(?=[ \t])"
+        plain = _instead(plain, rf"^[ \t]*alias[ \t]+{name}=[^\n]*$", use, value)
     return plain
+
+
+def _instead(text: str, definition: str, use: str, value: str) -> str:
+    """A text with a value where it is used, if it is, and then without its definition."""
+    if not re.search(use, text, re.MULTILINE):
+        return text
+    text = re.sub(definition, "", text, flags=re.MULTILINE)
+    return re.sub(use, lambda _: value, text, flags=re.MULTILINE)

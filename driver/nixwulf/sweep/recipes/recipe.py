@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from nixwulf.core.errors import quoted
+from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
 
 Value = bool | int | str
@@ -80,6 +80,17 @@ def without_meaning(
         for key, value in document.items()
         if key not in set(known) and value not in (None, [], {})
     )
+
+
+def mapping(block: Any, key: str, source: str) -> Mapping[str, Any]:
+    """A table of texts and numbers in another; raises InputError."""
+    value = block.get(key) or {} if isinstance(block, dict) else block
+    if not isinstance(value, dict):
+        raise InputError(f"{source}: {key} is {quoted(value)}, expected names with values.")
+    for name, one in value.items():
+        if isinstance(one, dict | list):
+            raise InputError(f"{source}: {key}.{name} is {quoted(one)}, expected one value.")
+    return value
 
 
 def _shown(key: str, value: Any) -> str:

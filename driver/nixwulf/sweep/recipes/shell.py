@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
@@ -59,44 +59,62 @@ def commands(text: str) -> list[ShellCommand]:
 
     Raises ShellError: for what only a shell could do, and for a quote that is not closed.
     """
-    found: list[ShellCommand] = []
-    words: list[str] = []
-    dropped: list[str] = []
-    word: str | None = None
-    line = begun = 1
-    at = 0
+    read, line, at = _Read(), 1, 0
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None:
             raise ShellError(line, f"a quote ({text[at]}) that is not closed")
-        kind, piece, at = token.lastgroup, token[0], token.end()
-        around = _AROUND.match(text, token.start()) if kind == "acts" else None
-        if around and words:
-            at, kind = around.end(), "newline" if around["next"] else "space"
-            piece = ""
-            if not around["next"]:
-                # A number in front of it says which output.
-                number = word if word and word.isdigit() else ""
-                word = None if number else word
-                dropped.append(f"{number}{around[0].strip()}")
+        kind, piece, end = token.lastgroup or "", token[0], token.end()
+        around = _AROUND.match(text, at) if kind == "acts" and read.words else None
+        if around:
+            end = around.end()
+            read.around(around)
         elif kind == "acts":
             raise ShellError(line, _ACTS[piece])
-        if kind == "plain" and word is None and piece.startswith("#"):
-            end = text.find("\n", at)
-            at = end if end >= 0 else len(text)
+        elif kind == "plain" and read.word is None and piece.startswith("#"):
+            end = text.find("\n", end) if "\n" in text[end:] else len(text)
         elif kind in ("continued", "newline", "space"):
-            if word is not None:
-                words.append(word)
-                word = None
-            if kind == "newline" and words:
-                found.append(ShellCommand(tuple(words), begun, tuple(dropped)))
-                words, dropped = [], []
+            read.end_word()
+            if kind == "newline":
+                read.end_command()
         else:
-            begun = begun if words or word is not None else line
-            word = (word or "") + _unquoted(kind or "", piece, line)
-        line += piece.count("\n")
-    words += [] if word is None else [word]
-    return [*found, *([ShellCommand(tuple(words), begun, tuple(dropped))] if words else [])]
+            read.begun = read.begun if read.words or read.word is not None else line
+            read.word = (read.word or "") + _unquoted(kind, piece, line)
+        line += 0 if around else piece.count("\n")
+        at = end
+    read.end_word()
+    read.end_command()
+    return read.found
+
+
+@dataclass
+class _Read:
+    """What was read of a text: whole commands, and of the one that it is in."""
+
+    found: list[ShellCommand] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    word: str | None = None
+    begun: int = 1
+
+    def end_word(self) -> None:
+        self.words += [] if self.word is None else [self.word]
+        self.word = None
+
+    def end_command(self) -> None:
+        if self.words:
+            self.found.append(ShellCommand(tuple(self.words), self.begun, tuple(self.dropped)))
+            self.words, self.dropped = [], []
+
+    def around(self, match: re.Match[str]) -> None:
+        """The end of a command, or what is dropped; a number in front says which output it is."""
+        number = self.word if self.word and self.word.isdigit() and not match["next"] else ""
+        self.word = None if number else self.word
+        self.end_word()
+        if match["next"]:
+            self.end_command()
+        else:
+            self.dropped.append(f"{number}{match[0].strip()}")
 
 
 def _unquoted(kind: str, piece: str, line: int) -> str:

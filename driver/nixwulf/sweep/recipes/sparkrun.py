@@ -15,7 +15,7 @@ from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes.command_lines import tables
 from nixwulf.sweep.recipes.pasted import starts
-from nixwulf.sweep.recipes.recipe import Omission, Start, reasons, without_meaning
+from nixwulf.sweep.recipes.recipe import Omission, Start, mapping, reasons, without_meaning
 from nixwulf.sweep.recipes.shell import ShellError, commands, refusal
 
 _PASSES = 4  # of values that have placeholders themselves
@@ -41,7 +41,7 @@ def read(document: Mapping[str, Any], text: str, source: str) -> Start:
     Raises InputError: for a shell's work in the command, a placeholder without a value, keys of
     another type, and a runtime that is not known where there is no command.
     """
-    defaults, environment = (_mapping(document, key, source) for key in ("defaults", "env"))
+    defaults, environment = (mapping(document, key, source) for key in ("defaults", "env"))
     command = document.get("command")
     if not isinstance(command, str | None):
         raise InputError(f"{source}: command is {quoted(command)}, expected text.")
@@ -64,17 +64,6 @@ def read(document: Mapping[str, Any], text: str, source: str) -> Start:
         description=str(document.get("description") or described or document.get("name") or ""),
         left_out=(*without_meaning(document, known, _REASONS), *unused, *start.left_out),
     )
-
-
-def _mapping(document: Mapping[str, Any], key: str, source: str) -> Mapping[str, Any]:
-    """A table of texts and numbers; raises InputError."""
-    value = document.get(key) or {}
-    if not isinstance(value, dict):
-        raise InputError(f"{source}: {key} is {quoted(value)}, expected names with values.")
-    for name, one in value.items():
-        if isinstance(one, dict | list):
-            raise InputError(f"{source}: {key}.{name} is {quoted(one)}, expected one value.")
-    return value
 
 
 def _of_template(
@@ -117,7 +106,8 @@ def _filled(template: str, values: Mapping[str, Any], version: Any, source: str)
             if key is not None and key not in values:
                 known = ", ".join(values)
                 raise InputError(f"{source}: the command has {{{key}}}; defaults have: {known}.")
-            piece = place[0][0] if key is None else _text(values[key])
+            value = place[0][0] if key is None else values[key]
+            piece = "" if value is None else str(value)
             pieces += [template[at : place.start()], piece]
             at, length = place.end(), length + len(pieces[-2]) + len(piece)
             if length > _LONGEST:
@@ -126,10 +116,6 @@ def _filled(template: str, values: Mapping[str, Any], version: Any, source: str)
         if first or not pieces:
             return template
     raise InputError(f"{source}: values of defaults have placeholders without end.")
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str) -> tuple[str, ...]:

@@ -33,8 +33,13 @@ _HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass
 class _Found:
-    """What the flags of a command line give, as they are read."""
+    """What the flags of a command line give, as they are read.
 
+    parameters: of the engine and the benchmark.
+    """
+
+    line: CommandLine
+    parameters: Mapping[str, Parameter]
     model: str = ""
     hub: str = ""
     draft: drafting.Drafting = field(default_factory=drafting.Drafting)
@@ -60,29 +65,18 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     source = f"{source}: line {start.line}" if start.line else source
     line, words = require(start.words, source)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
-    parameters = known_parameters(benchmark.name, engine.name, source)
-    found = _read(line, words, engine, parameters, source)
-    values = {key: list(given) for key, given in found.values.items()}
+    given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
+    words = [*(one for name in given for one in (line.variables[name], given[name])), *words]
+    found = _Found(line, known_parameters(benchmark.name, engine.name, source))
+    _read(found, words, engine, source)
     nodes, parallelism = _split(found, engine, source)
-    several = line.otherwise_on_several if nodes > 1 else {}
-    for key, value in {**line.otherwise, **several}.items():
-        values.setdefault(key, [value])
-    if "concurrency" in values and "requests" in parameters:
-        most = max(int(one) for one in values["concurrency"])
-        values.setdefault("requests", [max(most, int(parameters["requests"].default))])
-    _depth(found, values, parameters)
-    if nodes == 1 and "split" in values:
-        found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
-    environment = _environment(start.environment, engine, found)
+    values = _values(found, nodes)
+    others = {name: one for name, one in start.environment.items() if name not in given}
+    environment = _environment(others, engine, found)
     document = _model(model or found.model, "" if model else found.hub, engine, found, source)
     if found.tokenizer and "path" in document:
         document["tokenizer"] = _model(found.tokenizer, "", engine, found, source)["path"]
     draft = _draft(found, values, engine, source)
-    require_plain(map(str, environment.values()), source)
-    require_plain((word for word in found.arguments if word.startswith("~")), source)
-    arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
-    if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
-        raise InputError(f"{source}: {taken}.")
     return SweepRecipe(
         name=start.name,
         description=start.description,
@@ -94,7 +88,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
         parallelism=parallelism,
         transport=found.transport if nodes > 1 else "",
         parameters={key: one for key, one in values.items() if key not in _OF_THE_SWEEP},
-        arguments=arguments[passthrough.ARGUMENTS],
+        arguments=_arguments(found, environment, engine, source),
         environment=environment,
         sweep={key: one[-1] for key, one in values.items() if key in _OF_THE_SWEEP},
         limits=line.limits,
@@ -102,20 +96,38 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     )
 
 
-def _read(
-    line: CommandLine,
-    words: Sequence[str],
-    engine: Engine,
-    parameters: Mapping[str, Parameter],
-    source: str,
-) -> _Found:
-    """What the words after the program give; parameters: of the engine and the benchmark."""
-    found = _Found()
+def _values(found: _Found, nodes: int) -> dict[str, list[Value]]:
+    """The values of parameters, with those that nobody gave and the engine would take."""
+    values = {key: list(given) for key, given in found.values.items()}
+    several = found.line.otherwise_on_several if nodes > 1 else {}
+    for key, value in {**found.line.otherwise, **several}.items():
+        values.setdefault(key, [value])
+    if "concurrency" in values and "requests" in found.parameters:
+        most = max(int(one) for one in values["concurrency"])
+        values.setdefault("requests", [max(most, int(found.parameters["requests"].default))])
+    _depth(found, values)
+    if nodes == 1 and "split" in values:
+        found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
+    return values
+
+
+def _arguments(found: _Found, environment: Mapping[str, Any], engine: Engine, source: str) -> str:
+    """The flags that stay as they are; raises InputError for what a shell or the driver sets."""
+    require_plain(map(str, environment.values()), source)
+    require_plain((word for word in found.arguments if word.startswith("~")), source)
+    arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
+    if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
+        raise InputError(f"{source}: {taken}.")
+    return arguments[passthrough.ARGUMENTS]
+
+
+def _read(found: _Found, words: Sequence[str], engine: Engine, source: str) -> None:
+    """Take what the words after the program give."""
     (*loose,), *flags = groups(words)
     for first, *values in flags:
         name, equals, joined = first.partition("=")
         given = [joined, *values] if equals else values
-        flag = line.flag(name)
+        flag = found.line.flag(name)
         instead = passthrough.instead_of_flag(first, engine.reserved_arguments)
         if flag is None and instead is None:
             found.arguments += [first, *values]
@@ -124,31 +136,38 @@ def _read(
             why = flag.why if flag else _set_by(instead or "")
             found.left_out.append(Omission(_shown(name, given), why))
             continue
-        if flag.reads == "workers":
-            given = [",".join(given)]
-        taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
-        if taken and not given:
-            raise InputError(f"{source}: {name} has no value; write one after it.")
-        loose += given[taken:]
-        text = given[0] if taken else ""
-        listed = line.several and flag.key not in ("model", "hub", "nodes")
-        if not line.several:
-            found.values.pop(flag.key, None)
-        for part in text.split(",") if listed else [text]:
-            _take(found, flag, name, part, parameters)
-    if line.model_first and loose and not found.model:
+        loose += _given(found, flag, name, given, source)
+    if found.line.model_first and loose and not found.model:
         found.model = loose.pop(0)
     if loose:
         raise InputError(
             f"{source}: the word {quoted(loose[0])} belongs to no flag; write it after one, or "
             "leave it out."
         )
-    return found
 
 
-def _take(
-    found: _Found, flag: Flag, name: str, text: str, parameters: Mapping[str, Parameter]
-) -> None:
+def _given(
+    found: _Found, flag: Flag, name: str, given: Sequence[str], source: str
+) -> Sequence[str]:
+    """Take the value of a flag; returns the words behind it."""
+    given = [",".join(given)] if flag.reads == "workers" else given
+    taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
+    if taken and not given:
+        raise InputError(f"{source}: {name} has no value; write one after it.")
+    text = given[0] if taken else ""
+    listed = found.line.several and flag.key not in ("model", "hub", "nodes")
+    if not found.line.several:
+        found.values.pop(flag.key, None)
+    if found.line.several and flag.key in _NAMES and (other := getattr(found, flag.key)):
+        found.left_out.append(Omission(_shown(name, [other]), "a case has one"))
+    parts = text.split(",") if listed else [text]
+    # Of a list of which a part has no key, the others alone are another measurement.
+    for part in [text] if flag.by_value and None in map(flag.value, parts) else parts:
+        _take(found, flag, name, part)
+    return given[taken:]
+
+
+def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
     """What one flag with one value gives."""
     value = flag.value(text)
     shown = _shown(name, [text] if text else [])
@@ -158,7 +177,7 @@ def _take(
             found.left_out.append(Omission(shown, found.draft.broken))
     elif flag.reads == "draft":
         _take_draft(found.draft, flag.key, flag.by_value, text)
-    elif value is None or not _fits(flag.key, value, parameters):
+    elif value is None or not _fits(flag.key, value, found.parameters):
         found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
     elif flag.key in _NAMES:
         setattr(found, flag.key, str(value))
@@ -241,13 +260,12 @@ def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
     return 1, "single"
 
 
-def _depth(
-    found: _Found, values: dict[str, list[Value]], parameters: Mapping[str, Parameter]
-) -> None:
+def _depth(found: _Found, values: dict[str, list[Value]]) -> None:
     """Of the context that a server was given, what is there before the prompt of the benchmark."""
     if found.context is None:
         return
-    sizes = [int(values.get(key, [parameters[key].default])[0]) for key in ("n_prompt", "n_gen")]
+    keys = ("n_prompt", "n_gen")
+    sizes = [int(values.get(key, [found.parameters[key].default])[0]) for key in keys]
     slots = max(int(one) for one in values.get("concurrency", [1]))
     depth = found.context // slots - sum(sizes)
     if depth > 0:
@@ -280,16 +298,8 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
         return {"served": found.served}
     if not name and not hub:
         raise InputError(f"{source}: it names no model; add --model ORG/NAME, or a path.")
-    repository, _, quant = (hub or name).partition(":")
-    on_hub = bool(_HUB.fullmatch(repository)) and not repository.endswith(engine.model_suffixes)
-    if on_hub and engine.hub_models and not quant:
-        return {"id": repository}
-    if on_hub and (hub or quant) and engine.model_suffixes:
-        file = f"{PurePosixPath(repository).name}{f'-{quant}' if quant else ''}"
-        path = str(_MODELS / f"{file}{engine.model_suffixes[0]}")
-        why = f"the sweep reads {path}: bring it there ('nixwulf models get'), or write its path"
-        found.left_out.append(Omission(f"the model by name, {hub or name}", why))
-        return {"path": path, "hub": repository}
+    if known := _on_hub(name, hub, engine, found):
+        return known
     require_plain([name.removeprefix("~")], source)
     if hub or not name.strip("/~.") or (engine.hub_models and "/" not in name):
         raise InputError(
@@ -301,6 +311,22 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
     why = f"a sweep has whole paths: {path} is a guess, write where it is on the nodes"
     found.left_out.append(Omission(f"the model's path, {name}", why))
     return {"path": path}
+
+
+def _on_hub(name: str, hub: str, engine: Engine, found: _Found) -> dict[str, str]:
+    """A model by its name on Hugging Face; empty where it has none that the engine takes."""
+    repository, _, quant = (hub or name).partition(":")
+    if not _HUB.fullmatch(repository) or repository.endswith(engine.model_suffixes):
+        return {}
+    if engine.hub_models and not quant:
+        return {"id": repository}
+    if not (hub or quant) or not engine.model_suffixes:
+        return {}
+    file = f"{PurePosixPath(repository).name}{f'-{quant}' if quant else ''}"
+    path = str(_MODELS / f"{file}{engine.model_suffixes[0]}")
+    why = f"the sweep reads {path}: bring it there ('nixwulf models get'), or write its path"
+    found.left_out.append(Omission(f"the model by name, {hub or name}", why))
+    return {"path": path, "hub": repository}
 
 
 def _set_by(instead: str) -> str:

@@ -37,6 +37,12 @@ def case(imported, text, name="recipe.txt"):
         "Then run it, that's all:\n\n```\n{}\n```\nIt's fast.",
         "ssh node1 {}",
         "bash -c '{}'",
+        "alias run='{}'\nrun --port 8000",
+        "docker run --gpus all \\\n  -v $HOME/m:/m \\\n  image:latest \\\n  {}\nsleep 5 || true",
+        "uv run --with vllm==0.12.0 {}",
+        "systemd-run --user -p MemoryMax=110G {}",
+        "\u2b22 [me@toolbx ~]$ {}",
+        "{} \\\n  > server.log 2> server.err < /dev/null &",
         "# a comment\n{}",
         "> ```\n> {}\n> ```\n",
         "mpirun -np 2 --host a,b {}",
@@ -46,12 +52,16 @@ def case(imported, text, name="recipe.txt"):
 def test_what_stands_around_a_command_changes_no_case(imported, around, command):
     plain, _ = case(imported, command)
     block, _ = case(imported, around.format(command))
-    block["parameters"].pop("environment", None)
+    given = block["parameters"].pop("environment", [{}])
+    assert given in ([{}], [{"A": "1"}], [{"HF_TOKEN": None}])
     assert block == plain
     assert block["nodes"] == [2]
 
 
-@pytest.mark.parametrize("end", [" \\\n> ", " ^\n  ", " \\\r  ", " \\\r\n"])
+@pytest.mark.parametrize(
+    "end",
+    [" \\\n> ", " ^\n  ", " \\\r  ", " \\\r\n", " `\n>>  ", " \\\n # a\n# b \\\n ", " \\ \n "],
+)
 @pytest.mark.parametrize("command", [VLLM, LLAMA])
 def test_lines_that_go_on_in_other_shells_are_one_command(imported, end, command):
     plain, _ = case(imported, command)
@@ -244,3 +254,114 @@ def test_a_launcher_with_a_file_of_hosts_is_of_mlx_by_rdma(imported):
     assert block["parallelism"] == ["tensor"]
     assert block["parameters"]["environment"] == [{"MLX_METAL_FAST_SYNCH": "1"}]
     assert any("2 nodes are a guess" in one for one in named)
+
+
+def test_what_a_page_exports_is_of_its_command(imported):
+    text = f"Node B first:\n\nrpc-server -H ::1 $(x)\n\nexport GGML_A=0\n{LLAMA}\nThat's it.\n"
+    block, named = case(imported, text)
+    assert block["parameters"]["environment"] == [{"GGML_A": "0"}]
+    assert sum("commands of a shell are never run here" in one for one in named) == 3
+
+
+def test_a_container_over_several_lines_keeps_its_variables(imported):
+    text = f"echo it's on\ndocker run \\\n  -e FOO=bar \\\n  image \\\n  {VLLM}\nsleep 5 || true\n"
+    block, _ = case(imported, text)
+    assert block["parameters"]["environment"] == [{"FOO": "bar"}]
+
+
+def test_a_program_of_others_is_named_in_a_script_of_a_container(refused):
+    text = "docker exec -it box bash -c '\n  mpirun -x A trtllm-serve $MODEL \\\n   --tp_size 2'\n"
+    assert "line 2: 'trtllm-serve' is no engine" in refused(text)
+
+
+def test_aliases_and_merges_of_a_compose_file_are_written_out(imported):
+    # no output: https://docs.docker.com/reference/compose-file/fragments/
+    text = """\
+x-all: &all
+  image: image
+  environment: &env {A: "1"}
+services:
+  head:
+    <<: *all
+    environment: {<<: *env, B: "2"}
+    command: vllm serve org/model -tp 2 --nnodes 2 --node-rank 0
+  worker:
+    <<: *all
+    command: vllm serve org/model -tp 2 --nnodes 2 --node-rank 1
+"""
+    block, _ = case(imported, text, "compose.yaml")
+    assert block["nodes"] == [2]
+    assert block["parameters"]["environment"] == [{"A": "1", "B": "2"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "services: &a\n  b: *a\n",
+        "services: *a\n",
+        "a: &a [x, x, x, x, x, x, x, x]\n"
+        + "".join(
+            f"{new}: &{new} [{', '.join([f'*{old}'] * 8)}]\n"
+            for old, new in ["ab", "bc", "cd", "de", "ef"]
+        ),
+    ],
+)
+def test_aliases_without_end_are_refused(refused, text):
+    assert "an alias of itself, of nothing, or of more than" in refused(text, "compose.yaml")
+
+
+def test_a_server_that_has_its_flags_as_variables_is_a_case(imported):
+    text = """\
+services:
+  llama:
+    image: ghcr.io/ggml-org/llama.cpp:server-vulkan
+    environment: {LLAMA_ARG_MODEL: /m/a.gguf, LLAMA_ARG_N_PARALLEL: 4, LLAMA_ARG_JINJA: 1}
+"""
+    document, named = imported(text, "compose.yaml")
+    assert document["matrix"]["parameters"]["concurrency"] == [4]
+    assert document["models"]["a"] == {"path": "/m/a.gguf"}
+    assert any(one.startswith("LLAMA_ARG_JINJA") for one in named)
+
+
+def test_a_line_of_a_drop_in_replaces_that_of_its_unit(imported):
+    unit = "[Service]\nEnvironment=A=1\nExecStart=llama-server -m /old.gguf\n"
+    text = f"{unit}\n# override.conf\n[Service]\nExecStart=\nExecStart={LLAMA}\n"
+    document, named = imported(text, "llama.service")
+    assert "include" not in document
+    assert document["matrix"]["parameters"]["environment"] == [{"A": "1"}]
+    assert any("old.gguf: a later line replaces it" in one for one in named)
+
+
+def test_a_unit_of_podman_is_the_command_of_its_container(imported):
+    image = "Image=ghcr.io/ggml-org/llama.cpp:server"
+    text = f"[Container]\n{image}\nAddDevice=/dev/dri\nEnvironment=A=1\nExec=-m /a.gguf -ub 512\n"
+    block, named = case(imported, text, "llama.container")
+    assert block["engine"] == ["llama.cpp"]
+    assert block["parameters"] == {"n_ubatch": [512], "environment": [{"A": "1"}]}
+    assert any(one.startswith("AddDevice") for one in named)
+
+
+@pytest.mark.parametrize(
+    ("begins", "rest"),
+    [
+        ("python3 -m sglang.launch_server", '["--model-path", "org/model", "--tp", "2"]'),
+        ("[python3, -m, sglang.launch_server]", "--model-path org/model --tp 2"),
+        ("python3 -m", "sglang.launch_server --model-path org/model --tp 2"),
+        ("[bash, -c]", "python3 -m sglang.launch_server --model-path org/model --tp 2"),
+    ],
+)
+def test_an_entrypoint_and_a_command_are_one_line(imported, begins, rest):
+    text = f"services:\n  a:\n    image: image\n    entrypoint: {begins}\n    command: {rest}\n"
+    block, _ = case(imported, text, "compose.yaml")
+    assert (block["engine"], block["nodes"]) == (["sglang"], [2])
+
+
+def test_a_model_that_another_replaces_is_named(imported):
+    document, named = imported("llama-bench -m /m/a.gguf -m /m/b.gguf -p 64\n")
+    assert list(document["models"]) == ["b"]
+    assert "-m /m/a.gguf: a case has one" in named
+
+
+def test_a_unit_without_an_engine_is_refused_by_its_program(refused):
+    text = "[Service]\nExecStart=/usr/bin/ggml-rpc-server -H ::1 -p 50052\n"
+    assert "'/usr/bin/ggml-rpc-server -H', which starts no engine" in refused(text, "rpc.service")

@@ -161,6 +161,28 @@ def test_a_secret_is_in_no_sweep_and_in_no_sentence(imported):
     assert "--api-key ...: the driver asks it" in named
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        'docker run --env "HF_TOKEN=hf_aaaa" image llama-server -m /a.gguf',
+        "curl --api-key hf_aaaa x\nllama-server -m /a.gguf",
+        "export HF_TOKEN=hf_aaaa; x\nllama-server -m /a.gguf",
+        "curl -H 'Authorization: Bearer hf_aaaabbbbccccddddeeeeffff' x\nllama-server -m /a.gguf",
+    ],
+)
+def test_a_secret_of_what_stands_around_a_command_is_in_no_sentence(imported, around):
+    document, named = imported(around)
+    assert "hf_aaaa" not in yaml.safe_dump(document) + "\n".join(named)
+    assert any("..." in one for one in named)
+
+
+def test_a_list_of_which_a_part_has_no_key_is_named_whole(imported):
+    document, named = imported("llama-bench -m /a.gguf -ngl 99,0 -fa 0,1")
+    assert "backend" not in document["matrix"]["parameters"]
+    assert document["matrix"]["parameters"]["flash_attn"] == ["off", "on"]
+    assert any(one.startswith("-ngl 99,0: ") for one in named)
+
+
 def test_variables_that_the_driver_sets_are_named_and_others_stay(imported):
     words = "NCCL_DEBUG=INFO VLLM_USE_V1=1 vllm serve org/model -tp 2"
     document, named = imported(words)
