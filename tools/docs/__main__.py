@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import checks
 import columns
 import commands
 import imports
@@ -37,6 +38,7 @@ _ROOT = Path(__file__).parents[2]
 _FOLDER = _ROOT / "docs" / "reference"
 _NOTE = "<!-- Made by 'make docs' from what the program reads; do not edit. -->\n"
 _SOURCES = (
+    checks,
     commands,
     schemas,
     parameters,

@@ -38,6 +38,12 @@ Round trip and rate of a kind of fabric and transport, taken by `predict` where 
 measured, which it then says.
 
 """
+_RAILS = """
+## What less was found to be
+
+Of records that measured a link of a platform and no model, `explain` names the known cause.
+
+"""
 
 
 def pages() -> dict[str, str]:
@@ -136,4 +142,19 @@ def _links() -> str:
         for one in tomllib.loads(text)["links"]
     ]
     head = ["kind", "transport", "speed, Gbit/s", "round trip, us", "rate, one way", "source"]
-    return _LINKS + table(head, rows)
+    return _LINKS + table(head, rows) + _RAILS + table(*_rails())
+
+
+def _rails() -> tuple[list[str], list[list[str]]]:
+    text = (resources.files("nixwulf") / "data" / "rails.toml").read_text("utf-8")
+    rows = [
+        [
+            one["platform"],
+            f"{one['metric']}, {number(one['usual'])} ({link(one['source'])})",
+            f"below {number(cause['below'])}" if "below" in cause else f"above {cause['above']}",
+            f"{cause['text']} ({link(cause['source'])})",
+        ]
+        for one in tomllib.loads(text)["rails"]
+        for cause in one["causes"]
+    ]
+    return ["platform", "usual, Gbit/s or us", "found", "cause and mend"], rows

@@ -16,7 +16,7 @@ from nixwulf.cli.options import FilePath, json_format, print_json
 from nixwulf.core.errors import InputError
 
 if TYPE_CHECKING:
-    from nixwulf.results.publish.scrub import Finding, Publication
+    from nixwulf.results.publish.scrub import Publication, Replaced
     from nixwulf.results.publish.words import Unknown
     from nixwulf.results.store import RunFolder
 
@@ -117,7 +117,7 @@ def _check(folder: RunFolder, lab: bool) -> None:
         )
 
 
-def _show(found: Sequence[Finding]) -> None:
+def _show(found: Sequence[Replaced]) -> None:
     """What was taken out: kind, how many, and a few of them, here and nowhere else."""
     from nixwulf.core.document import Column, Table, output, rich_table
 

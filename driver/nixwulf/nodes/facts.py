@@ -11,22 +11,35 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+import shlex
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from subprocess import CompletedProcess
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import shipped_text
 from nixwulf.core.printed import check_numbers
 from nixwulf.nodes import macos
-from nixwulf.nodes.interfaces import HARDWARE_FILES, Hardware, parse_hardware, whole_number
+from nixwulf.nodes.interfaces import (
+    DOCTOR_FILES,
+    HARDWARE_FILES,
+    Hardware,
+    parse_hardware,
+    whole_number,
+)
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 
-_SCRIPT = (
-    f"hardware='{' '.join(HARDWARE_FILES)}' values='{' '.join(macos.VALUES)}'\n"
-    f"{shipped_text('nodes/facts.sh')}"
-)
+
+def _script(files: Iterable[str], faults: str) -> str:
+    return (
+        f"hardware='{' '.join(files)}' values='{' '.join(macos.VALUES)}' "
+        f"faults={shlex.quote(faults)}\n{shipped_text('nodes/facts.sh')}"
+    )
+
+
+_SCRIPT = _script(HARDWARE_FILES, "")
 
 NOT_RUN = (126, 127)  # a shell's exit status for a program that cannot be run, or is not there
 _LOOK_S = 0.1
@@ -112,26 +125,86 @@ class Facts:
         }
 
 
+@dataclass(frozen=True)
+class NodeReading:
+    """Facts of a node, and all that it printed: lines by file, or by '@' and a name of facts.sh.
+
+    text: of what has no such beginning, as of macOS's programs.
+    """
+
+    facts: Facts
+    lines: Mapping[str, list[str]]
+    text: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> NodeReading:
+        """The reading of the script's output."""
+        lines = f"\n{text}".partition("\n--\n")[2].splitlines()
+        return cls(parse_facts(text), _by_file(lines), "\n".join(lines))
+
+
 def gather(connections: Iterable[Connection], programs: Iterable[str]) -> dict[str, Facts]:
     """Facts of nodes by name, in parallel, one round trip a node; raises NixwulfError."""
+    facts = {}
+    for name, found in gather_each(connections, programs).items():
+        if isinstance(found, NixwulfError):
+            raise found
+        facts[name] = found
+    return facts
+
+
+def gather_each(
+    connections: Iterable[Connection], programs: Iterable[str]
+) -> dict[str, Facts | NixwulfError]:
+    """The same, with the error of each node that gives none."""
+    found = _ask(connections, _SCRIPT, programs)
+    return {k: one.facts if isinstance(one, NodeReading) else one for k, one in found.items()}
+
+
+def gather_readings(
+    connections: Iterable[Connection], programs: Iterable[str], faults: str
+) -> dict[str, NodeReading | NixwulfError]:
+    """Of nodes by name, in one round trip a node, what doctor judges, or why there is nothing.
+
+    Args:
+        connections: to nodes that answer.
+        programs: names to look for on PATH.
+        faults: an extended regular expression, by which lines of the kernel's log are chosen.
+    """
+    return _ask(connections, _script(DOCTOR_FILES, faults), programs)
+
+
+def _ask(
+    connections: Iterable[Connection], script: str, programs: Iterable[str]
+) -> dict[str, NodeReading | NixwulfError]:
     nodes = list(connections)
     before = time.time()
-    answers = run_all(nodes, ["sh", "-c", _SCRIPT, "sh", *programs], timeout_s=30)
+    answers = run_all(nodes, ["sh", "-c", script, "sh", *programs], timeout_s=30)
     after = time.time()
-    facts = {}
-    for node, answer in zip(nodes, answers, strict=True):
-        if isinstance(answer, Unreachable):
-            raise answer
-        if answer.returncode in NOT_RUN:
-            raise NixwulfError(
-                f"Node {node.node.name!r} lacks 'grep' on PATH, which reads its facts and "
-                "counters; install it there."
-            )
-        found = parse_facts(check_numbers(node.node.name, answer.stdout))
-        if found.time_of_day is not None:
-            found = replace(found, clock=Clock.of(found.time_of_day, before, after))
-        facts[node.node.name] = found
-    return facts
+    return {
+        node.node.name: _reading(node.node.name, answer, before, after)
+        for node, answer in zip(nodes, answers, strict=True)
+    }
+
+
+def _reading(
+    name: str, answer: Unreachable | CompletedProcess[str], before: float, after: float
+) -> NodeReading | NixwulfError:
+    if isinstance(answer, Unreachable):
+        return answer
+    if answer.returncode in NOT_RUN:
+        return NixwulfError(
+            f"Node {name!r} lacks 'grep' on PATH, which reads its facts and counters; install it "
+            "there."
+        )
+    try:
+        found = NodeReading.of(check_numbers(name, answer.stdout))
+    except NixwulfError as error:
+        return error
+    theirs = found.facts.time_of_day
+    if theirs is None:
+        return found
+    return replace(found, facts=replace(found.facts, clock=Clock.of(theirs, before, after)))
 
 
 def busy_cpus(connections: Iterable[Connection], facts: Mapping[str, Facts]) -> dict[str, Facts]:
@@ -154,11 +227,8 @@ def parse_facts(text: str) -> Facts:
     programs = {
         place.rpartition("/")[2]: place for place in places.splitlines() if place.startswith("/")
     }
-    files: dict[str, list[str]] = {}
     lines = contents.splitlines()
-    for line in lines:
-        path, _, content = line.partition(":")
-        files.setdefault(path, []).append(content)
+    files = _by_file(lines)
     first = {path: lines[0] for path, lines in files.items() if lines}
     if files.get("kern.ostype") == [f" {macos.SYSTEM}"]:
         return _of_macos(programs, lines)
@@ -191,6 +261,14 @@ def parse_facts(text: str) -> Facts:
             key=lambda quota: math.inf if quota is None else quota,
         ),
     )
+
+
+def _by_file(lines: Iterable[str]) -> dict[str, list[str]]:
+    files: dict[str, list[str]] = {}
+    for line in lines:
+        path, _, content = line.partition(":")
+        files.setdefault(path, []).append(content)
+    return files
 
 
 def _of_macos(programs: Mapping[str, str], lines: list[str]) -> Facts:

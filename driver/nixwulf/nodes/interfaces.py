@@ -19,8 +19,11 @@ from nixwulf.core.files import DATA, read_toml
 _FILES = read_toml(DATA / "machine_files.toml")["linux"]
 HARDWARE_FILES: tuple[str, ...] = tuple(_FILES["hardware"])
 FILES: tuple[str, ...] = tuple(_FILES["interfaces"])
+DOCTOR_FILES: tuple[str, ...] = (*HARDWARE_FILES, *FILES, *_FILES["doctor"])
 
 AMD = "0x1002"
+ROCE_V2 = "RoCE v2"
+_OF_GIDS = ("gids", "gid_attrs/types")
 _SPEED = r"([0-9]{1,4}(?:\.[0-9]{1,3})?) Gb/s"
 _LANES = r"([0-9]{1,4})"
 _MES_MASK = 0xFFF
@@ -60,11 +63,12 @@ class Link:
 
 @dataclass(frozen=True)
 class RdmaDevice:
-    """Port 1 of an RDMA device: PCI vendor (empty for software), state, and GIDs by index."""
+    """Port 1 of an RDMA device: PCI vendor (empty for software), state, GIDs and types by index."""
 
     vendor: str
     state: str
     gids: Mapping[int, str]
+    types: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -198,13 +202,14 @@ def link_of(attributes: Mapping[str, str]) -> Link | None:
 def _rdma(first: Mapping[str, str]) -> dict[str, RdmaDevice]:
     devices = {}
     for name, files in _folders(first, r"/sys/class/infiniband/([^/]+)/(.+)").items():
-        gids = {
-            int(file.rpartition("/")[2]): gid
-            for file, gid in files.items()
-            if re.fullmatch(r"ports/1/gids/[0-9]{1,3}", file)
-        }
+        gids, types = (
+            {int(file.rpartition("/")[2]): value for file, value in files.items() if matches(file)}
+            for matches in (
+                re.compile(rf"ports/1/{kind}/[0-9]{{1,3}}").fullmatch for kind in _OF_GIDS
+            )
+        )
         state = files.get("ports/1/state", "").rpartition(": ")[2]
-        devices[name] = RdmaDevice(files.get("device/vendor", ""), state, gids)
+        devices[name] = RdmaDevice(files.get("device/vendor", ""), state, gids, types)
     return devices
 
 
@@ -429,7 +434,7 @@ def _rdma_ports(
             gids = {
                 index: address
                 for index in sorted(on_it)
-                if first.get(f"{root}/ports/1/gid_attrs/types/{index}") == "RoCE v2"
+                if port.types.get(index) == ROCE_V2
                 and (address := ipv4_of_gid(port.gids[index])) is not None
             }
             yield RdmaPort(device, port.state, gids, software=f"{root}/parent" in first)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nixwulf.core.document import Table, plain_table
-from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.nodes import link
-from nixwulf.nodes.facts import Facts, gather
+from nixwulf.nodes.facts import Facts, gather_each
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.plugins import engines
 from nixwulf.plugins.gates import (
@@ -63,8 +62,9 @@ def preflight(
     """Hold gates, all or those named, against the nodes that answer."""
     failures = open_all(connections.values())
     reached = {name: node for name, node in connections.items() if name not in failures}
-    facts, lost = _gather(reached)
-    failures |= lost
+    asked = gather_each(reached.values(), programs())
+    facts = {name: one for name, one in asked.items() if isinstance(one, Facts)}
+    failures |= {name: one.message for name, one in asked.items() if not isinstance(one, Facts)}
     results = [
         GateResult(REACHED, name, "refused", (failures[name],))
         if name in failures
@@ -77,21 +77,10 @@ def preflight(
     return Preflight(cluster, tuple(results))
 
 
-def _gather(reached: Mapping[str, Connection]) -> tuple[dict[str, Facts], dict[str, str]]:
-    """Facts of the nodes; where one stops answering, of each by itself, and why not."""
+def programs() -> tuple[str, ...]:
+    """What is looked for on the PATH of nodes: the link's programs and those of all engines."""
     of_engines = (name for engine in engines.all_engines().values() for name in engine.programs)
-    programs = tuple(dict.fromkeys([*link.PROGRAMS, *of_engines]))
-    try:
-        return gather(reached.values(), programs), {}
-    except NixwulfError:
-        facts: dict[str, Facts] = {}
-        lost = {}
-        for name, node in reached.items():
-            try:
-                facts |= gather([node], programs)
-            except NixwulfError as error:
-                lost[name] = error.message
-        return facts, lost
+    return tuple(dict.fromkeys([*link.PROGRAMS, *of_engines]))
 
 
 def table_of(found: Preflight) -> str:

@@ -242,7 +242,7 @@ def test_tune_prints_how_to_serve_what_it_measured():
 def test_preflight_holds_it_against_the_nodes(monkeypatch):
     facts = facts_of()
     monkeypatch.setattr(preflight, "open_all", lambda nodes: {})
-    monkeypatch.setattr(preflight, "gather", lambda nodes, programs: facts)
+    monkeypatch.setattr(preflight, "gather_each", lambda nodes, programs: facts)
     found = preflight.preflight(CLUSTER, {}, gates=["tiny-gate"])
     assert [(r.gate, r.node, r.state) for r in found.results] == [
         ("tiny-gate", "fw1", "refused"),

@@ -17,6 +17,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.metric import is_predicted, speed_of
 from nixwulf.core.text import format_significant
 from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics
+from nixwulf.perf.explain.rails import judged
 from nixwulf.perf.explain.subject import batch, facts_of
 from nixwulf.results.fabrics import record_rtt_us
 from nixwulf.results.identity import (
@@ -217,7 +218,7 @@ def _requests(record: Record, conditions: Mapping[str, Any]) -> int:
 
 def _why(record: Record) -> str:
     if record["outcome"] == "ok":
-        return "It measured no prompt and no decode in tok/s."
+        return judged(record) or "It measured no prompt and no decode in tok/s."
     failure = record.get("failure", {})
     why = " ".join(filter(None, (failure.get("reason"), failure.get("hint"))))
     return f"It ended {record['outcome']!r}, so there is no speed to explain. {why}".strip()

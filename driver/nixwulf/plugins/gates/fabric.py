@@ -17,7 +17,7 @@ from nixwulf.core.files import shipped_text
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabrics import KINDS, TRAINED_KINDS, Attachment
 from nixwulf.nodes.facts import Facts
-from nixwulf.nodes.interfaces import RdmaDevice, ipv4_of_gid
+from nixwulf.nodes.interfaces import ROCE_V2, RdmaDevice, ipv4_of_gid
 from nixwulf.plugins.gates import (
     LINUX_AND_MACOS,
     MACOS,
@@ -146,7 +146,7 @@ def _judge_usb4(context: GateContext, node: Node) -> Iterator[Verdict]:
                     yield refused(
                         f"The cable {name!r} of node {node.name!r} to {link.peer!r} {way} at "
                         f"'{lane:g} Gb/s x {lanes}', and its ports can {expected:g} Gbit/s; unplug "
-                        "it at BOTH ends, plug it in again, then try another cable."
+                        "it at BOTH ends, and any RJ45, plug it in again, then try another cable."
                     )
 
 
@@ -235,6 +235,13 @@ def _judge_address(
             f"GID {checked} of {name!r} on node {node.name!r} is {device.gids[checked]!r}, which "
             f"is not of the address {address!r}; {others}; correct gid_index."
         )
+    elif checked is not None and device.types.get(checked, ROCE_V2) != ROCE_V2:
+        better = [i for i in right if device.types.get(i) == ROCE_V2]
+        instead = f"set gid_index to {better[0]}" if better else "enable RoCE v2 on the card"
+        yield refused(
+            f"GID {checked} of {name!r} on node {node.name!r} is of "
+            f"{device.types[checked]!r}, which no router takes, and not of {ROCE_V2!r}; {instead}."
+        )
 
 
 def _judge_memlock(context: GateContext, node: Node) -> Iterator[Verdict]:
@@ -320,7 +327,8 @@ GATES = (
         holds="USB4 and Thunderbolt cables trained at the speed of the ports, both ways, at both "
         "ends",
         reads="`{tx,rx}_{speed,lanes}` of `/sys/bus/thunderbolt/devices`, the platform's ports",
-        fix="unplug BOTH ends, plug in again; then another cable",
+        fix="unplug BOTH ends, plug in again, on Strix Halo while no RJ45 is plugged in "
+        "(https://github.com/Geramy/OdinLink-Five/issues/31); then another cable",
         concerns=lambda context, node: not on_lab(node) and bool(_fabrics(context, node)),
         judge=_judge_usb4,
     ),
@@ -328,8 +336,8 @@ GATES = (
         name="gid",
         holds="for `rdma`: the device is there, its port is ACTIVE, its GID is not zero, and on "
         "`roce` "
-        "the address's",
-        reads="`/sys/class/infiniband/DEVICE/ports/1`",
+        "the address's and of RoCE v2",
+        reads="`/sys/class/infiniband/DEVICE/ports/1`, there `gid_attrs/types`",
         fix="give the interface its address; correct `rdma_device` and `gid_index`",
         concerns=lambda context, node: any(c.rdma for c in context.crossings_of(node)),
         judge=_judge_gid,

@@ -99,7 +99,7 @@ def _joined(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Replaced:
     """A text that was taken out: what it was, and what is there instead."""
 
     kind: str
@@ -117,8 +117,8 @@ class Scrubber:
     words: Words = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
-    found: list[Finding] = field(default_factory=list)
-    _done: dict[str, tuple[str, list[Finding]]] = field(default_factory=dict, init=False)
+    found: list[Replaced] = field(default_factory=list)
+    _done: dict[str, tuple[str, list[Replaced]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.words = {w: word for w, word in self.words.items() if word.kind not in self.keep}
@@ -228,7 +228,7 @@ class Scrubber:
         return "".join([*parts, text[last:]])
 
     def _note(self, kind: str, was: str, now: str) -> None:
-        self.found.append(Finding(kind, was, now))
+        self.found.append(Replaced(kind, was, now))
 
     def _walk(self, value: Any, rules: Any) -> Any:
         """Every text but those of closed lists; keys too, but those that the schema has."""
@@ -297,7 +297,7 @@ class Publication:
     name: str
     title: str
     records: tuple[Record, ...]
-    found: tuple[Finding, ...]
+    found: tuple[Replaced, ...]
 
     @property
     def clusters(self) -> tuple[str, ...]:

@@ -260,6 +260,21 @@ def test_every_port_of_every_cable_needs_its_device_and_its_address():
     assert "is not of the address '192.168.3.1'" in sentence
 
 
+def test_a_gid_of_roce_v1_is_refused_with_the_one_of_v2():
+    # no output: lines of sysfs without a colon of their own
+    types = "{}gid_attrs/types/{}:{}\n".format
+    root = "/sys/class/infiniband/mlx5_0/ports/1/"
+    old = RDMA + types(root, 3, "IB/RoCE v1")
+    assert rdma_held("gid", rdma_subject(first=RDMA + types(root, 3, "RoCE v2"))).state == "ok"
+    found = rdma_held("gid", rdma_subject(first=old))
+    assert found.state == "refused"
+    assert "is of 'IB/RoCE v1'" in found.sentences[0]
+    # no output: a line of sysfs with another index
+    gid = "gids/4:0000:0000:0000:0000:0000:ffff:0a0a:0001\n"
+    both = old + root + gid + types(root, 4, "RoCE v2")
+    assert "set gid_index to 4." in rdma_held("gid", rdma_subject(first=both)).sentences[0]
+
+
 def test_an_infiniband_gid_has_no_address():
     """The zero GID is refused there too, and a port's own GUID is what it shall have."""
     found = rdma_held("gid", rdma_subject(kind="infiniband", gid_index=0))

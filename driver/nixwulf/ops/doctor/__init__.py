@@ -1,0 +1,1 @@
+"""Doctor: what is wrong with machines and their links, and what mends it."""

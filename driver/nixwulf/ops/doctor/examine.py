@@ -1,0 +1,160 @@
+"""The examination of machines: read once, judged by checks and gates, and told on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nixwulf.core.errors import NixwulfError
+from nixwulf.core.text import plural, some
+from nixwulf.inventory.cluster import Cluster, Fabric, Node
+from nixwulf.inventory.platforms import load_platform, platforms_of
+from nixwulf.nodes.facts import Facts, NodeReading, gather_readings
+from nixwulf.nodes.ssh import Connection, open_all
+from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
+from nixwulf.ops.doctor.load import load_links
+from nixwulf.ops.doctor.machine import CHECKS
+from nixwulf.ops.preflight import REACHED, programs
+from nixwulf.plugins.gates import GateContext, all_gates, context_of_cluster, examine
+
+SCHEMA_VERSION = "1.0"
+_GATES = "docs/reference/gates.md"
+_ORDER: tuple[State, ...] = ("wrong", "warning", "unknown")
+_STATES: Mapping[str, State] = {"ok": "ok", "refused": "wrong", "unknown": "unknown"}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All findings of all machines: of a machine that does not answer only that of 'ssh'."""
+
+    nodes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def of(self, state: State) -> list[Finding]:
+        """The findings of a state."""
+        return [one for one in self.findings if one.state == state]
+
+    def document(self) -> dict[str, Any]:
+        """As doctor prints it in JSON."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "passed": not self.of("wrong"),
+            "nodes": list(self.nodes),
+            "findings": [one.document() for one in self.findings],
+        }
+
+
+def doctor(
+    connections: Mapping[str, Connection],
+    cluster: Cluster | None,
+    step: Callable[[str], None] | None = None,
+) -> Examination:
+    """Examine machines by one round trip each; the probes of gates are a second.
+
+    Args:
+        connections: to each machine, by its node's name.
+        cluster: whose nodes they are, None for hosts by name, which are on no fabric.
+        step: told before each measurement of a link; None: links are not loaded.
+    """
+    silent = open_all(connections.values())
+    reached = [one for name, one in connections.items() if name not in silent]
+    readings = gather_readings(reached, programs(), faults())
+    silent |= {name: one.message for name, one in readings.items() if isinstance(one, NixwulfError)}
+    nodes = {name: one.node for name, one in connections.items()}
+    subjects = [
+        subject_of(nodes[name], reading, cluster)
+        for name, reading in readings.items()
+        if isinstance(reading, NodeReading)
+    ]
+    answered = {one.node.name: connections[one.node.name] for one in subjects}
+    findings = [
+        Finding(
+            name,
+            REACHED,
+            "wrong" if name in silent else "ok",
+            silent.get(name, "answers"),
+            "the machine answers by ssh",
+            f"see 'ssh {nodes[name].ssh}'" if name in silent else "",
+            _GATES,
+        )
+        for name in connections
+    ]
+    for subject in subjects:
+        findings += judge(subject, subjects, CHECKS)
+    findings += _gates(subjects, answered, cluster)
+    if cluster is not None and step is not None:
+        findings += load_links(answered, cluster, step)
+    return Examination(tuple(connections), tuple(findings))
+
+
+def subject_of(node: Node, reading: NodeReading, cluster: Cluster | None) -> Subject:
+    """What is examined of a node: of a cluster file with its platform and its fabrics."""
+    platform = load_platform(node.platform or platform_of(reading.facts))
+    fabrics: Sequence[Fabric] = tuple(cluster.fabrics.values()) if cluster else ()
+    ends = ((fabric, end) for fabric in fabrics for end in node.ends(fabric.name))
+    return Subject(node, reading, platform, tuple(ends))
+
+
+def platform_of(facts: Facts) -> str:
+    """The platform that the firmware names; the generic one where it names none that is known."""
+    named = platforms_of(facts.other.get("product", ""))
+    return named[0] if len(named) == 1 else "generic-x86_64"
+
+
+def _gates(
+    subjects: Sequence[Subject], connections: Mapping[str, Connection], cluster: Cluster | None
+) -> list[Finding]:
+    facts = {one.node.name: one.facts for one in subjects}
+    if cluster is None:
+        named = [replace(one.node, platform=one.platform["name"]) for one in subjects]
+        context = GateContext(nodes=tuple(named), facts=facts)
+    else:
+        context = context_of_cluster(cluster, facts)
+    gates = all_gates()
+    return [
+        Finding(
+            result.node,
+            result.gate,
+            _STATES[result.state],
+            sentence,
+            gates[result.gate].holds,
+            "" if result.state == "ok" else gates[result.gate].fix,
+            _GATES,
+        )
+        for result in examine(context, connections, ())
+        if result.state in _STATES
+        for sentence in result.sentences or ("holds",)
+    ]
+
+
+def page(found: Examination) -> str:
+    """One page: what is wrong first; findings that nodes share are one, and what is ok one line."""
+    lines: list[str] = []
+    for state in _ORDER:
+        shared: dict[tuple[str, ...], list[str]] = {}
+        for one in found.of(state):
+            key = (
+                one.check,
+                one.read.replace(repr(one.node), "NODE"),
+                one.expected,
+                one.mend,
+                one.source,
+            )
+            shared.setdefault(key, []).append(one.node)
+        for (check, read, expected, mend, source), names in shared.items():
+            on = some(list(dict.fromkeys(names)))
+            lines.append(f"{state:8} {check} on {on}: {read}")
+            lines += [
+                f"         {word}: {text}"
+                for word, text in (("expected", expected), ("mend", mend), ("source", source))
+                if text
+            ]
+    good = {one.check for one in found.of("ok")} - {
+        one.check for one in found.findings if one.state != "ok"
+    }
+    counts = ", ".join(f"{len(found.of(state))} {state}" for state in _ORDER)
+    nodes = plural(len(found.nodes), "machine")
+    lines.append(f"ok       {', '.join(sorted(good)) or 'nothing'}")
+    lines.append(f"{nodes}: {counts}, {len(found.of('ok'))} ok.")
+    return "\n".join(lines)

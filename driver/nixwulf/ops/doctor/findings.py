@@ -1,0 +1,223 @@
+"""Findings: what a check read of a machine, what it should be, and what mends it.
+
+The checks are data (data/doctor.toml): a text that is looked for in what a machine printed, or a
+name of a function of links.py or machine.py with the numbers that it compares with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from typing import Any, Literal
+
+from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.text import clean, plural
+from nixwulf.inventory.cluster import Fabric, Node
+from nixwulf.inventory.fabrics import Attachment
+from nixwulf.nodes import macos
+from nixwulf.nodes.facts import Facts, NodeReading
+from nixwulf.nodes.interfaces import Interface, parse_interfaces
+
+State = Literal["ok", "warning", "wrong", "unknown"]
+LOG = "@log"
+_LONGEST = 200
+"""Characters of a line that is shown."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the page: of a node and a check, what was read and what it should be.
+
+    mend: what makes it right, empty where it is; source: the document or thread that says so.
+    """
+
+    node: str
+    check: str
+    state: State
+    read: str
+    expected: str
+    mend: str
+    source: str
+
+    def document(self) -> dict[str, str]:
+        """As in JSON, with every field."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A row of data/doctor.toml; numbers: what it compares with, by the row's own names."""
+
+    name: str
+    holds: str
+    mend: str
+    state: State
+    source: str
+    read: str
+    of: str = ""
+    pattern: str = ""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def ok(self, read: str, expected: str = "") -> Remark:
+        """It is as it should be."""
+        return Remark("ok", read, expected)
+
+    def bad(self, read: str, expected: str = "", state: State | None = None) -> Remark:
+        """It is not; in the row's own state, or another."""
+        return Remark(state or self.state, read, expected)
+
+    def when(self, fault: bool, read: str, expected: str = "") -> Remark:
+        """Bad where it is a fault, else ok."""
+        return self.bad(read, expected) if fault else self.ok(read, expected)
+
+    def unknown(self, read: str) -> Remark:
+        """It could not be read."""
+        return Remark("unknown", read)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What a check says of one thing; expected and source are the check's where they are empty."""
+
+    state: State
+    read: str
+    expected: str = ""
+    source: str = ""
+
+
+@cache
+def checks() -> dict[str, Check]:
+    """All checks by name, in the order of the data."""
+    own = {"holds", "mend", "state", "source", "read", "of", "pattern"}
+    return {
+        name: Check(
+            name,
+            **{key: value for key, value in row.items() if key in own},
+            numbers={key: value for key, value in row.items() if key not in own},
+        )
+        for name, row in read_toml(DATA / "doctor.toml").items()
+    }
+
+
+def faults() -> str:
+    """What is looked for in the kernel's log, as one extended regular expression."""
+    return "|".join(f"({one.pattern})" for one in checks().values() if one.of == LOG)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A machine that is examined: what it printed, its platform, its place on a cluster's fabrics.
+
+    ends: of a cluster file, each fabric with the machine's port on it; empty of a host by name.
+    """
+
+    node: Node
+    reading: NodeReading
+    platform: Mapping[str, Any]
+    ends: tuple[tuple[Fabric, Attachment], ...] = ()
+
+    @property
+    def facts(self) -> Facts:
+        """Its facts."""
+        return self.reading.facts
+
+    @property
+    def mac(self) -> bool:
+        """Whether it runs macOS."""
+        return self.facts.system == macos.SYSTEM
+
+    def first(self, path: str) -> str:
+        """The first line of a file or a program's output, without blanks; empty without one."""
+        return next(iter(self.reading.lines.get(path, ())), "").strip()
+
+    def number(self, path: str) -> int | None:
+        """A whole number that a file or a program's output begins with, None without one."""
+        text = self.first(path)
+        return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+    def files(self, pattern: str) -> Iterator[tuple[str, list[str]]]:
+        """The files that a glob matches, with their lines."""
+        for path, lines in self.reading.lines.items():
+            if fnmatchcase(path, pattern) and path.count("/") == pattern.count("/"):
+                yield path, lines
+
+    def folders(self, pattern: str) -> dict[str, dict[str, str]]:
+        """First lines by the folder that a glob matches, and then by what follows of the path."""
+        found: dict[str, dict[str, str]] = {}
+        depth = pattern.count("/") + 1
+        for path, lines in self.reading.lines.items():
+            parts = path.split("/")
+            folder, rest = "/".join(parts[:depth]), "/".join(parts[depth:])
+            if rest and lines and fnmatchcase(folder, pattern):
+                found.setdefault(folder, {})[rest] = lines[0].strip()
+        return found
+
+    @cached_property
+    def memory(self) -> dict[str, int]:
+        """Lines of /proc/meminfo, bytes; those without a unit are counts."""
+        found = {}
+        for line in self.reading.lines.get("/proc/meminfo", ()):
+            match = re.fullmatch(r"(\S+):\s+([0-9]{1,18})( kB)?", line)
+            if match:
+                found[match[1]] = int(match[2]) * (1024 if match[3] else 1)
+        return found
+
+    @cached_property
+    def interfaces(self) -> tuple[Interface, ...]:
+        """Its interfaces, without the loopback; none where nothing told them."""
+        lines = self.reading.lines
+        if self.mac:
+            names = ("@ports", "@thunderbolt", "@ibv")
+            return macos.interfaces(
+                self.reading.text, *("\n".join(lines.get(name, ())) for name in names)
+            )
+        addresses = "\n".join(lines.get("@addresses", ()))
+        return parse_interfaces(addresses, lines, self.facts.hardware, lines.get("@folders", ()))
+
+
+Function = Callable[[Subject, Check, Sequence[Subject]], Iterable[Remark]]
+
+
+def judge(
+    subject: Subject, everyone: Sequence[Subject], functions: Mapping[str, Function]
+) -> Iterator[Finding]:
+    """All findings of a machine, in the order of the checks.
+
+    Args:
+        subject: the machine.
+        everyone: all that are examined, itself among them: some checks compare both ends of a link.
+        functions: the functions of checks that are no text, by name.
+    """
+    for check in checks().values():
+        found = _texts(subject, check) if check.pattern else ()
+        function = functions.get(check.name)
+        for one in found if function is None else function(subject, check, everyone):
+            fine = one.state == "ok"
+            yield Finding(
+                subject.node.name,
+                check.name,
+                one.state,
+                clean(one.read)[:_LONGEST],
+                one.expected or check.holds,
+                "" if fine else check.mend,
+                one.source or check.source,
+            )
+
+
+def _texts(subject: Subject, check: Check) -> Iterator[Remark]:
+    """A finding for each file in which a text is, or one that it is in none of them."""
+    files = list(subject.files(check.of))
+    bad = [
+        (path, hits)
+        for path, lines in files
+        if (hits := [line.strip() for line in lines if re.search(check.pattern, line)])
+    ]
+    for path, hits in bad:
+        more = f" ({plural(len(hits), 'line')})" if len(hits) > 1 else ""
+        where = "" if path.startswith("@") or check.of == path else f"{path}: "
+        yield check.bad(f"{where}{hits[0][: _LONGEST - 60]}{more}")
+    if files and not bad:
+        yield check.ok("not there" if check.of == LOG else files[0][1][0].strip())
