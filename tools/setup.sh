@@ -7,7 +7,7 @@
 # its package is unpacked into the user's cache instead of installed, because installing it would
 # open a port on this machine.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/nixwulf"
 purpose="${1:-}"
@@ -100,6 +100,12 @@ missing_libraries() {
   done
 }
 
+# One that was made keeps its Python, whichever PATH has now: two in one environment import each other's modules. It is made
+# anew where its Python has gone.
+make_environment() {
+  "$1/bin/python" -c 'import pip, ssl' 2>/dev/null || "$(find_python)" -m venv --clear "$1"
+}
+
 # Of what is locked only whole wheels with the hashes of the lock come in: nothing is built, and no newer version is taken.
 make_venv() {
   local stamp=.venv/setup-done locks=(--requirement requirements.lock)
@@ -109,7 +115,7 @@ make_venv() {
   fi
   if [ -x .venv/bin/nixwulf ] && [ -z "$(find driver/pyproject.toml ./*.lock -newer "$stamp" 2>&1)" ]; then return; fi
   echo "setup: making .venv"
-  "$(find_python)" -m venv .venv
+  make_environment .venv
   # Python compiles what it imports: to compile all takes 14 s of CPU, and few of these modules are ever imported.
   local install=(.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile)
   "${install[@]}" --require-hashes --only-binary :all: "${locks[@]}"
@@ -123,12 +129,13 @@ make_llama_benchy() {
   local stamp=.venv/llama-benchy/setup-done
   if [ "$purpose" != tests ] || { [ -e "$stamp" ] && [ ! requirements-benchy.lock -nt "$stamp" ]; }; then return; fi
   echo "setup: installing llama-benchy for the tests"
-  "$(find_python)" -m venv .venv/llama-benchy
+  make_environment .venv/llama-benchy
   .venv/llama-benchy/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile \
     --require-hashes --only-binary :all: --requirement requirements-benchy.lock
   touch "$stamp"
 }
 
+if [ "${BASH_SOURCE[0]}" != "$0" ]; then return; fi
 mapfile -t packages < <(missing_packages)
 install_packages "${packages[@]}"
 unpack_sshd

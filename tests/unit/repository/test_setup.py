@@ -79,6 +79,20 @@ def test_the_lock_has_a_hashed_version_of_all_that_the_driver_needs():
             assert version in requirement.specifier, f"{requirement}: run 'make lock'"
 
 
+def test_an_environment_keeps_its_python_and_is_made_anew_where_that_has_gone(tmp_path):
+    there = tmp_path / "environment"
+    call = ["bash", "-c", 'source "$1" && make_environment "$2"', "bash", SCRIPT.resolve(), there]
+    subprocess.run(call, check=True)
+    (there / "kept").touch()
+    subprocess.run(call, check=True)
+    assert (there / "kept").exists()
+    (lib,) = there.glob("lib/python3*")
+    lib.rename(lib.with_name("python3.0"))  # as after an upgrade of the system's Python
+    subprocess.run(call, check=True)
+    assert not (there / "kept").exists()
+    subprocess.run([there / "bin/python", "-m", "pip", "--version"], check=True)
+
+
 def test_it_unpacks_sshd_and_does_not_install_it():
     """Installing openssh-server would start a service and open a port."""
     lines = [line for line in SCRIPT.read_text().splitlines() if "openssh-server" in line]
