@@ -29,7 +29,7 @@ def wait_for_installer() -> None:
 
 def refused(user: str) -> str:
     """By which ways to log in, of all that ssh has, the installer would let a user in whose key it does not know."""
-    desk.succeed("test -e /tmp/stranger || ssh-keygen -q -t ed25519 -N "" -f /tmp/stranger")
+    desk.succeed("test -e /tmp/stranger || ssh-keygen -q -t ed25519 -N '' -f /tmp/stranger")
     asked = f"ssh -F /dev/null -n -o StrictHostKeyChecking=no -o IdentitiesOnly=yes -i /tmp/stranger {user}@{INSTALLER}"
     status, printed = desk.execute(f"{asked} true 2>&1", timeout=limit(60))
     t.assertEqual(status, 255, printed)

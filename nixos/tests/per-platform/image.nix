@@ -42,7 +42,7 @@ in
     INSTALLER = "${address}"
     ${installer.script}
 
-    node = create_machine("${stick}", name="node")
+    node = create_machine(${builtins.toJSON stick}, name="node")
     shutil.copy("${pkgs.OVMF.variables}", node.state_dir / "efi-variables.fd")
     (node.state_dir / "efi-variables.fd").chmod(0o600)
     give_drive(node)

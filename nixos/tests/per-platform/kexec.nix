@@ -55,7 +55,7 @@ in
         t.assertEqual([refused("root"), refused("nixos")], ["publickey", "publickey"])
 
     with subtest("the console says how to reach it"):
-        wait_for_console(node1, "ssh root@", times=1, timeout=limit(60))
+        wait_for_console(node1, "ssh root@", times=1, timeout=limit(10))
 
     with subtest("the machine's disk is as it was"):
         on_installer("sync")
