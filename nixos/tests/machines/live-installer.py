@@ -4,10 +4,10 @@ import shlex
 
 
 def give_drive(machine: QemuMachine) -> None:
-    """Makes the machine's drive, of 2 GiB, before it is started."""
+    """Makes the machine's drive, of 3 GiB, before it is started."""
     with open(machine.state_dir / "disk.raw", "wb") as drive:
         drive.write(bytes(range(256)) * (64 << 12))
-        drive.truncate(2 << 30)
+        drive.truncate(3 << 30)
 
 
 def checksum_of_drive(machine: QemuMachine) -> str:
@@ -39,9 +39,11 @@ def refused(user: str) -> str:
 
 def install_a_file() -> None:
     """Does what nixos-anywhere does: disko formats the disk and mounts it, and then its store is copied to."""
-    desk.succeed(f"nix copy --to ssh://root@{INSTALLER} {FORMAT}", timeout=limit(60))
+    copy = "nix --extra-experimental-features nix-command copy --to"
+    desk.succeed(f"{copy} ssh://root@{INSTALLER} {FORMAT}", timeout=limit(60))
     on_installer(f"{FORMAT} >&2")
     for mount in ["/mnt", "/mnt/boot"]:
         t.assertRegex(on_installer(f"findmnt -no SOURCE {mount}"), "^/dev/nvme0n1p")
-    desk.succeed(f"nix copy --to 'ssh://root@{INSTALLER}?remote-store=local?root=/mnt' {FORMAT}", timeout=limit(60))
+    store = f"ssh://root@{INSTALLER}?remote-store=local%3Froot=%2Fmnt"
+    desk.succeed(f"{copy} '{store}' {FORMAT}", timeout=limit(60))
     on_installer(f"test -x /mnt{FORMAT} && command -v nixos-install nixos-enter")
