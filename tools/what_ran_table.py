@@ -123,6 +123,7 @@ class Tree:
             files += [path for path in (folder / "machines").glob("*") if path.stem in text]
         for name in self.covers[what]:
             files += [self.root / "nixos" / name, self.root / name, self.root / f"{name}.nix"]
+            files += self._files_of_installer(name)
         for command in {*re.findall(r"nixwulf (\w+)", text)} & DRIVER.keys():
             files += [self.root / "driver/nixwulf" / part for part in DRIVER[command]]
         files += [folder / name for name in EVERY_TEST]
@@ -149,6 +150,13 @@ class Tree:
             if name.endswith(f"-{platform}"):
                 files.append(folder / "per-platform" / f"{name.removesuffix(f'-{platform}')}.nix")
         return files
+
+    def _files_of_installer(self, row: str) -> list[Path]:
+        """What an installer is made of; empty for another row than an installer's."""
+        if not row.startswith("installers/"):
+            return []
+        own = [name for name in self.platforms if row.endswith(f"-{name}")]
+        return [self.root / "nixos" / part for part in ("images", *(f"platforms/{p}" for p in own))]
 
     @staticmethod
     def _text(files: Sequence[Path]) -> str:

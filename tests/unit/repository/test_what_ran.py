@@ -172,6 +172,20 @@ def test_a_result_of_before_a_change_of_what_it_is_made_of_is_stale(flake, chang
 
 
 @pytest.mark.parametrize(
+    "changed", ["nixos/images/iso.nix", "nixos/platforms/generic-x86_64/new.nix"]
+)
+def test_a_change_of_the_images_or_of_its_platform_makes_the_result_of_an_installer_stale(
+    flake, changed
+):
+    Path("nixos/tests/covers.toml").write_text('switch = ["installers/image-generic-x86_64"]\n')
+    record(PASSED)
+    assert cells("installers/image-generic-x86_64")[2] == "vm-switch"
+    Path(changed).parent.mkdir(parents=True, exist_ok=True)
+    Path(changed).write_text("changed")
+    assert cells("installers/image-generic-x86_64")[2] == "vm-switch passed, stale"
+
+
+@pytest.mark.parametrize(
     "changed", ["README.md", "modules/other.nix", "driver/nixwulf/report/text.py"]
 )
 def test_a_change_elsewhere_makes_no_result_stale(flake, changed):
