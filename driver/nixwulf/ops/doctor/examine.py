@@ -143,8 +143,9 @@ def page(found: Examination) -> str:
             )
             shared.setdefault(key, []).append(one.node)
         for (check, read, expected, mend, source), names in shared.items():
-            on = some(list(dict.fromkeys(names)))
-            lines.append(f"{state:8} {check} on {on}: {read}")
+            nodes = list(dict.fromkeys(names))
+            shown = read.replace("NODE", repr(nodes[0]) if len(nodes) == 1 else "of these")
+            lines.append(f"{state:8} {check} on {some(nodes)}: {shown}")
             lines += [
                 f"         {word}: {text}"
                 for word, text in (("expected", expected), ("mend", mend), ("source", source))
@@ -154,7 +155,7 @@ def page(found: Examination) -> str:
         one.check for one in found.findings if one.state != "ok"
     }
     counts = ", ".join(f"{len(found.of(state))} {state}" for state in _ORDER)
-    nodes = plural(len(found.nodes), "machine")
-    lines.append(f"ok       {', '.join(sorted(good)) or 'nothing'}")
-    lines.append(f"{nodes}: {counts}, {len(found.of('ok'))} ok.")
+    machines = plural(len(found.nodes), "machine")
+    lines += [f"ok       {', '.join(sorted(good))}"] if good else []
+    lines.append(f"{machines}: {counts}, {len(found.of('ok'))} ok.")
     return "\n".join(lines)
