@@ -192,7 +192,7 @@ def platforms_by_chip(signs: Signs) -> list[str]:
 
 
 def generic_of(system: str) -> str:
-    """The platform of a machine of which nothing is known but its system."""
+    """The platform of a machine whose system alone is known."""
     if system.endswith("-darwin"):
         return "generic-darwin"
     return "generic-aarch64" if system.startswith("aarch64-") else GENERIC

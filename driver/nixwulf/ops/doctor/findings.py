@@ -167,7 +167,7 @@ class Subject:
 
     @cached_property
     def interfaces(self) -> tuple[Interface, ...]:
-        """Its interfaces, without the loopback; none where nothing told them."""
+        """Its interfaces but the loopback; none where the machine listed none."""
         lines = self.reading.lines
         if self.mac:
             names = ("@ports", "@thunderbolt", "@ibv")
