@@ -15,6 +15,16 @@ from lab_under_test import Running, Traces, namespaces_of, processes_of
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import Cluster, load_cluster
 from nixwulf.nodes import lab
+from nixwulf.nodes.ssh import connections
+
+
+@pytest.fixture
+def nodes(lab):
+    """Connections to the nodes of a file's own lab."""
+    found = connections(lab.cluster, lab.ssh_config)
+    yield found
+    for node in found.values():
+        node.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from lab_under_test import cluster_of
 
 from nixwulf.inventory.cluster import Node, Shape
-from nixwulf.nodes.ssh import connect, connections
+from nixwulf.nodes.ssh import connect
 from nixwulf.ops.doctor.examine import doctor
 
 
@@ -15,14 +15,6 @@ def lab(bring_up):
     running = bring_up(cluster_of(2, cable=Shape(), second=Shape()), "doctored")
     yield running.lab
     running.lab.down()
-
-
-@pytest.fixture
-def nodes(lab):
-    found = connections(lab.cluster, lab.ssh_config)
-    yield found
-    for node in found.values():
-        node.close()
 
 
 def bad(found):

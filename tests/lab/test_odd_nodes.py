@@ -15,7 +15,7 @@ from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes import link
 from nixwulf.nodes.facts import gather
 from nixwulf.nodes.process import OwnedProcess
-from nixwulf.nodes.ssh import Connection, Unreachable, connections
+from nixwulf.nodes.ssh import Connection, Unreachable
 from nixwulf.nodes.transfer import put
 from nixwulf.ops.preflight import preflight
 
@@ -27,14 +27,6 @@ def lab(bring_up):
     running = bring_up(cluster_of(2, cable=Shape()), "odd")
     yield running.lab
     running.lab.down()
-
-
-@pytest.fixture
-def nodes(lab):
-    found = connections(lab.cluster, lab.ssh_config)
-    yield found
-    for node in found.values():
-        node.close()
 
 
 @pytest.fixture
