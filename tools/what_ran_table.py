@@ -33,6 +33,8 @@ DRIVER = {
     "preflight": ("nodes", "ops/preflight.py", "plugins/gates"),
     "update": ("nodes", "ops/deploy"),
 }
+# What of those folders no VM test runs.
+NOT_RUN = ("nodes/lab", "nodes/macos.py", "sweep/recipes", "sweep/reproduce")
 Result = Mapping[str, Any]
 
 
@@ -127,11 +129,13 @@ class Tree:
         for command in {*re.findall(r"nixwulf (\w+)", text)} & DRIVER.keys():
             files += [self.root / "driver/nixwulf" / part for part in DRIVER[command]]
         files += [folder / name for name in EVERY_TEST]
+        not_run = [self.root / "driver/nixwulf" / part for part in NOT_RUN]
         found = {
             inner
             for path in files
             for inner in (path.rglob("*") if path.is_dir() else (path,))
             if inner.is_file() and "__pycache__" not in inner.parts
+            if not any(inner.is_relative_to(part) for part in not_run)
         }
         digest = hashlib.sha256()
         for path in sorted(found):
