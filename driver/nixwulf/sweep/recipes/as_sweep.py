@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from nixwulf.core import secrets
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text, read_yaml
 from nixwulf.core.secrets import named_secrets
@@ -25,6 +26,7 @@ from nixwulf.sweep.recipes.translate import translate
 _LONGEST_NAME = 40
 _MOST_YAML = 1 << 18
 _WIDTH = 120
+_WORD = re.compile(r"[^\s\"']+")
 # docker-compose, llama-swap and LiteLLM, also in a file of another suffix.
 _DOCUMENT = re.compile(r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S", re.MULTILINE)
 
@@ -33,9 +35,15 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     """The recipes of a file: one of YAML by its suffix, else one for each command of a text.
 
     model: instead of the recipe's own; empty: that. Raises InputError, with the line, for what is
-    no recipe or one that no sweep can say.
+    no recipe or one that no sweep can say; a secret of the file is in none of its sentences.
     """
-    found = [translate(start, str(path), model) for start in _starts(path)]
+    words = _WORD.findall(read_text(path, _MOST_YAML))
+    hidden = {*named_secrets(words, {}), *filter(passthrough.has_key, words)}
+    secrets.use(hidden)  # so that no sentence cuts one in two, which would not be found below
+    try:
+        found = [translate(start, str(path), model) for start in _starts(path)]
+    except InputError as error:
+        raise InputError(secrets.pattern(frozenset(hidden)).sub("...", error.message)) from None
     if not found:
         raise InputError(f"{path}: it has no command; paste one into it.")
     return found
@@ -80,11 +88,12 @@ def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
     Raises InputError: what is made is no sweep, such as for a variable's name that is none.
     """
     models: dict[str, Any] = {}
-    blocks = []
+    blocks: list[dict[str, Any]] = []
     for recipe in recipes:
         called = _add(recipe.model, models)
         draft = _add(recipe.draft, models) if recipe.draft else ""
-        blocks.append(_block(recipe, called, draft))
+        block = _block(recipe, called, draft)
+        blocks += [] if block in blocks else [block]
     first = recipes[0]
     document = {
         "name": slug(name, _LONGEST_NAME, also="._") or "recipe",
@@ -118,7 +127,7 @@ def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:
 
 def _without_secrets(text: str) -> str:
     """What a recipe has, but for the values of secrets."""
-    for secret in named_secrets(re.findall(r"[^\s\"']+", text), {}):
+    for secret in named_secrets(_WORD.findall(text), {}):
         text = text.replace(secret, "...")
     return f"{text.split()[0]} ..." if passthrough.has_key(text) else text
 

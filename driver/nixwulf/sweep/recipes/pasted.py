@@ -12,6 +12,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.outputs.wrapping import rewritten
+from nixwulf.sweep.recipes import MOST_TEXT
 from nixwulf.sweep.recipes.command_lines import find, of_image
 from nixwulf.sweep.recipes.recipe import Omission, Start
 from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
@@ -31,8 +32,17 @@ _MOUNTED = re.compile(
 _ENDS = re.compile(r"(?<!\\)\n")
 _EXPORT = re.compile(r"[ \t]*export[ \t]+\w+=[^$`;|&]*$")
 _ALIAS = re.compile(r"^[ \t]*alias[ \t]+([\w.-]+)=(['\"])([^\n'\"]*)\2[ \t]*$", re.MULTILINE)
+# A loop over values that are written out, without a loop in it.
+_LOOP = re.compile(
+    r"^[ \t]*for[ \t]+(\w+)[ \t]+in[ \t]+([^;\n$`*?{}()|&<>]{1,500}?)[ \t]*(?:;[ \t]*|\n[ \t]*)do\b"
+    r"((?:(?!\b(?:for|while|until)[ \t]|\bdone\b).){1,4000})\bdone\b",
+    re.MULTILINE | re.DOTALL,
+)
+_MOST_ROUNDS = 64
+_DEEPEST_LOOPS = 3
 _LONGEST_BEGIN = 4  # words
 _SHELLS = ("bash", "sh", "zsh")
+_ENTER = ("C-m", "C-M", "Enter", "ENTER", "^M")  # of tmux send-keys, behind the text that is typed
 _IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
 _OTHER_NODE = "the driver starts the other nodes"
 _CLIENT = "the benchmark of the sweep asks; import its command alone to have its lengths"
@@ -165,7 +175,7 @@ def split_start(command: ShellCommand) -> list[Start]:
     while at < len(words) and (_ASSIGNED.match(words[at]) or words[at] == "env"):
         environment |= dict([_pair(words[at])]) if "=" in words[at] else {}
         at += 1
-    words = words[at:]
+    words = _of_package(words[at:])
     program = PurePosixPath(words[0]).name if words else ""
     if program in _wrappers()["launchers"]:
         found = [_launched(words)]
@@ -181,6 +191,17 @@ def split_start(command: ShellCommand) -> list[Start]:
         )
         for one in found
     ]
+
+
+def _of_package(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The program and its arguments behind `nix run FLAKE#PACKAGE --`; else the words."""
+    if words[:2] != ("nix", "run") or "--" not in words:
+        return words
+    end = words.index("--")
+    package = next((one for one in words[2:end] if "#" in one), "").rpartition("#")[2]
+    program = _wrappers()["main_programs"].get(package, package)
+    inside = (program, *words[end + 1 :])
+    return inside if find(inside) else words
 
 
 def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
@@ -205,6 +226,8 @@ def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
 
 def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start]]:
     """The words of a wrapper, and the engine, the text for a shell or the image in it."""
+    typed = next((n for n in range(len(words), 1, -1) if words[n - 1] not in _ENTER), 1)
+    words = words[:typed]
     places = range(1, len(words))
     for known in (lambda n: find(words[n : n + _LONGEST_BEGIN]), lambda n: _is_other(words[n])):
         if inside := next(filter(known, places), 0):
@@ -250,7 +273,8 @@ def _plain(text: str) -> str:
     """Without a byte order mark, quotes, prompts and fences; each line stays where it is.
 
     Lines go on as a shell has them. A variable that the text itself sets, and the default of one
-    that it does not, stand for it; so does the text of an alias.
+    that it does not, stand for it; so does the text of an alias. A loop over values that are
+    written out is its commands, once for each value.
     """
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
@@ -261,10 +285,29 @@ def _plain(text: str) -> str:
     for name, _, value in _SET.findall(plain):
         use = rf"\$(?:\{{{name}\}}|{name}\b)"
         plain = _instead(plain, rf"^[ \t]*{name}=[^\n]*$", use, value)
+    for _ in range(_DEEPEST_LOOPS):
+        plain = _LOOP.sub(_rounds, plain)
     for name, _, value in _ALIAS.findall(plain):
         use = rf"^[ \t]*{name}(?=[ \t])"
         plain = _instead(plain, rf"^[ \t]*alias[ \t]+{name}=[^\n]*$", use, value)
     return plain
+
+
+def _rounds(loop: re.Match[str]) -> str:
+    """The commands of a loop: the first round on its own lines, the others on the last of them."""
+    name, values, body = loop[1], loop[2].split(), loop[3].rstrip().removesuffix(";")
+    use = re.compile(rf"\$(?:\{{{name}\}}|{name}\b)")
+    if not 0 < len(values) <= _MOST_ROUNDS or "#" in body or len(loop[0]) * len(values) > MOST_TEXT:
+        return loop[0]
+    values = values if use.search(body) else values[:1]
+    head, tail = (
+        loop[0][: loop.start(3) - loop.start()],
+        loop[0][loop.start(3) - loop.start() + len(body) :],
+    )
+    rounds = [use.sub(lambda _, value=value: value, body) for value in values]  # type: ignore[misc]
+    one_line = [re.sub(r"\\\n", " ", one).strip() for one in rounds[1:]]
+    more = [re.sub(r"[ \t]*\n\s*", " && ", one) for one in one_line]
+    return "\n" * head.count("\n") + " && ".join([rounds[0], *more]) + "\n" * tail.count("\n")
 
 
 def _instead(text: str, definition: str, use: str, value: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
 
-_ACTS = read_toml(DATA / "wrappers.toml")["acts"]
+_ACTS, _BLOCKS = (read_toml(DATA / "wrappers.toml")[part] for part in ("acts", "blocks"))
 _EXPANDS = re.compile(r"`|\$[A-Za-z_{(0-9@*#?!]|^~")
 _TOKEN = re.compile(
     r"""(?P<continued>\\[ \t]*\r?\n)
@@ -70,7 +70,7 @@ def commands(text: str) -> list[ShellCommand]:
             end = around.end()
             read.around(around)
         elif kind == "acts":
-            raise ShellError(line, _ACTS[piece])
+            raise ShellError(line, _BLOCKS.get((*read.words, "")[0], _ACTS[piece]))
         elif kind == "plain" and read.word is None and piece.startswith("#"):
             end = text.find("\n", end) if "\n" in text[end:] else len(text)
         elif kind in ("continued", "newline", "space"):

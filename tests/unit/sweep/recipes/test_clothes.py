@@ -365,3 +365,62 @@ def test_a_model_that_another_replaces_is_named(imported):
 def test_a_unit_without_an_engine_is_refused_by_its_program(refused):
     text = "[Service]\nExecStart=/usr/bin/ggml-rpc-server -H ::1 -p 50052\n"
     assert "'/usr/bin/ggml-rpc-server -H', which starts no engine" in refused(text, "rpc.service")
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        'tmux send-keys -t box "{}" C-m',
+        "tmux new-session -d -s box\ntmux send-keys -t box '{}' Enter",
+        "for n in 1 2 3; do {}; done",
+        "for n in 1 2 3\ndo\n  {}\ndone",
+        "while true; do\n  {}\n  sleep 5\ndone",
+    ],
+)
+@pytest.mark.parametrize("command", [VLLM, LLAMA])
+def test_a_terminal_that_is_typed_into_and_a_loop_change_no_case(imported, around, command):
+    plain, _ = case(imported, command)
+    assert case(imported, around.format(command))[0] == plain
+
+
+def test_a_loop_over_values_that_are_written_out_is_a_case_of_each(imported):
+    text = (
+        "for m in /m/a.gguf /m/b.gguf; do\n  for ub in 512 1024; do\n"
+        "    llama-bench -m $m \\\n      -ub ${ub} -p 512\n  done\ndone\n"
+    )
+    document, _ = imported(text)
+    blocks = [document["matrix"], *document["include"]]
+    found = [(one["model"][0], one["parameters"]["n_ubatch"][0]) for one in blocks]
+    assert found == [("a", 512), ("a", 1024), ("b", 512), ("b", 1024)]
+
+
+def test_a_package_of_nix_is_its_main_program(imported):
+    plain, _ = case(imported, VLLM)
+    assert case(imported, VLLM.replace("vllm serve", "nix run nixpkgs#vllm -- serve"))[0] == plain
+    llama, _ = case(imported, "nix run nixpkgs#llama-cpp -- -m /m/a.gguf -ub 1024")
+    assert (llama["engine"], llama["parameters"]) == (["llama.cpp"], {"n_ubatch": [1024]})
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("for n in $(seq 4); do vllm serve org/model -tp $n; done", 1),
+        ("# two\nfor n in {1..4}; do vllm serve org/model -tp $n; done", 2),
+    ],
+)
+def test_a_loop_that_only_a_shell_can_count_is_refused_as_a_loop(refused, text, line):
+    assert f"line {line} has a loop" in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("vllm serve org/model --api-key mysecretvalue1 $(hostname)", "mysecretvalue1"),
+        ("vllm serve org/model --api-key s3cret $(hostname)", "s3cret"),
+        ("HF_TOKEN=abcdefghijkl vllm serve org/model `hostname`", "abcdefghijkl"),
+        (f"vllm serve org/model --api-key {'v' * 70} $(hostname)", "vvvv"),
+        (f"run hf_{'aB3' * 12} $(vllm serve org/model)", "aB3aB3"),
+    ],
+)
+def test_a_refusal_shows_no_secret_of_the_line_that_it_quotes(refused, text, secret):
+    assert secret not in refused(text)
