@@ -6,6 +6,7 @@ Quotes, fences, HTML, chat lines, colours, mpirun's prefixes, and numbers of oth
 from __future__ import annotations
 
 import codecs
+import csv
 import html
 import re
 from functools import cache, partial
@@ -38,6 +39,10 @@ _FIRST = re.compile(
     r"[.,]\d[\d.,]*"
     r"|eval (time|count|duration|(rate))\b.*\n"
     r"(?=[ \t]+eval \1|.*\bprompt eval (?!\1)|(?(2)\W*eval count|(?!)))"
+)
+# The head of a printed table that a spreadsheet saved.
+_SAVED = re.compile(
+    r"^[^\n|]{1,400}([;,])[ \t]*\"?(?:test\"?\1[ \t]*\"?t/s|t/s\"?\1[ \t]*\"?test)\b", re.MULTILINE
 )
 _NUMBERS = re.compile(r"(?<![\w.])\d+(?:\.(\d+))?(?!\w)")
 # Numbers that stand alone, so that no address, version, list or row of CSV is one.
@@ -90,7 +95,22 @@ def plain(text: str) -> str:
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
     text = rewritten(text, DATA / "wrapping.toml")
+    if saved := _SAVED.search(text):
+        text = text[: saved.start()] + _piped(text[saved.start() :], saved[1])
     return _pointed(text) if _COMMA.search(text) else text
+
+
+def _piped(text: str, apart: str) -> str:
+    """A text whose lines with as many cells as its first are rows of a table with pipes."""
+    lines = text.split("\n")
+    try:
+        rows = [next(csv.reader([line], delimiter=apart), []) for line in lines]
+    except csv.Error:
+        return text
+    pairs = zip(lines, rows, strict=True)
+    return "\n".join(
+        f"| {' | '.join(row)} |" if len(row) == len(rows[0]) else line for line, row in pairs
+    )
 
 
 def clipped(text: str) -> tuple[str, list[str]]:

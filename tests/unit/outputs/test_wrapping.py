@@ -30,6 +30,15 @@ def without(text, name):
     return "".join("|".join(row) + "\n" for row in rows)
 
 
+def saved(text, apart):
+    """As a spreadsheet saves a table: cells with the separator in quotes."""
+    lines = [line.strip("|").split("|") for line in text.splitlines() if "---" not in line]
+    rows = ([cell.strip() for cell in line] for line in lines)
+    return "".join(
+        apart.join(f'"{cell}"' if apart in cell else cell for cell in row) + "\n" for row in rows
+    )
+
+
 def values(path, text):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return [m["value"] for one in records_of(path, ONE) for m in one["metrics"]]
@@ -57,6 +66,10 @@ def values(path, text):
             for line in text.splitlines()
             if "---" not in line
         ),
+        lambda text: saved(text, ","),
+        lambda text: saved(text, ";"),
+        lambda text: saved(text.replace(".", ","), ";"),
+        lambda text: saved(text.replace(".", ","), ","),
         lambda text: text.replace("±", "Â±"),
         lambda text: text.replace(".", ","),
         lambda text: text.replace("| llama", "\x1b[32m| llama"),

@@ -112,10 +112,11 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
     Raises InputError, a sentence that names what is missing.
     """
     case = record["case"]
-    if "engine" not in case or "model" not in case:
+    if missing := [key for key in ("engine", "model") if key not in case]:
+        options = " and ".join(f"--{key}" for key in missing)
         raise InputError(
-            "The record names no engine or no model; what is explained is prompt and decode of a "
-            "language model."
+            f"The record names no {' and no '.join(missing)}, without which no speed is predicted; "
+            f"import its output again with {options}."
         )
     known = all_engines().get(case["engine"])
     if known and known.elsewhere:

@@ -304,7 +304,7 @@ def _rounds(loop: re.Match[str]) -> str:
         loop[0][: loop.start(3) - loop.start()],
         loop[0][loop.start(3) - loop.start() + len(body) :],
     )
-    rounds = [use.sub(lambda _, value=value: value, body) for value in values]  # type: ignore[misc]
+    rounds = [use.sub(lambda _, value=value: value, body) for value in values]
     one_line = [re.sub(r"\\\n", " ", one).strip() for one in rounds[1:]]
     more = [re.sub(r"[ \t]*\n\s*", " && ", one) for one in one_line]
     return "\n" * head.count("\n") + " && ".join([rounds[0], *more]) + "\n" * tail.count("\n")
