@@ -9,13 +9,22 @@ from typing import Any
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.text import plural, some
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
-from nixwulf.inventory.platforms import load_platform, platforms_of
-from nixwulf.nodes.facts import Facts, NodeReading, gather_readings
+from nixwulf.inventory.platforms import (
+    Signs,
+    generic_of,
+    load_platform,
+    platforms_by_chip,
+    platforms_of,
+    product_of,
+)
+from nixwulf.nodes import macos
+from nixwulf.nodes.facts import NodeReading, gather_readings
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
 from nixwulf.ops.doctor.load import load_links
 from nixwulf.ops.doctor.machine import CHECKS
 from nixwulf.ops.preflight import REACHED, programs
+from nixwulf.ops.survey.machines import pci_cards, vram_gib
 from nixwulf.plugins.gates import GateContext, all_gates, context_of_cluster, examine
 
 SCHEMA_VERSION = "1.0"
@@ -90,16 +99,28 @@ def doctor(
 
 def subject_of(node: Node, reading: NodeReading, cluster: Cluster | None) -> Subject:
     """What is examined of a node: of a cluster file with its platform and its fabrics."""
-    platform = load_platform(node.platform or platform_of(reading.facts))
+    platform = load_platform(node.platform or platform_of(reading))
     fabrics: Sequence[Fabric] = tuple(cluster.fabrics.values()) if cluster else ()
     ends = ((fabric, end) for fabric in fabrics for end in node.ends(fabric.name))
     return Subject(node, reading, platform, tuple(ends))
 
 
-def platform_of(facts: Facts) -> str:
-    """The platform that the firmware names; the generic one where it names none that is known."""
-    named = platforms_of(facts.other.get("product", ""))
-    return named[0] if len(named) == 1 else "generic-x86_64"
+def platform_of(reading: NodeReading) -> str:
+    """As 'cluster new' finds it: by the firmware, else by a chip; the generic one of its system."""
+    facts, lines = reading.facts, reading.lines
+    arm = any(one.startswith("CPU implementer") for one in lines.get("/proc/cpuinfo", ()))
+    linux = "aarch64-linux" if arm else "x86_64-linux"
+    signs = Signs(
+        "aarch64-darwin" if facts.system == macos.SYSTEM else linux,
+        facts.other.get("product", ""),
+        facts.cpu,
+        pci=pci_cards("\n".join(lines.get("/proc/bus/pci/devices", ()))),
+        targets=facts.hardware.targets,
+        vram_gib=vram_gib(facts.hardware),
+    )
+    known = platforms_of(product_of(signs))
+    like = known if len(known) == 1 else platforms_by_chip(signs)
+    return like[0] if like else generic_of(signs.system)
 
 
 def _gates(
