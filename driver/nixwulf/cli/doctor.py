@@ -34,7 +34,7 @@ from nixwulf.core.text import clean
 @click.option(
     "--load",
     is_flag=True,
-    help="Also load each fabric of a cluster for some seconds: is it as fast as its kind?",
+    help="Also load machines by llama-bench and links by iperf3, 10 s each: as fast as their kind?",
 )
 @formats(
     "text", "json", "ndjson", words="Output format; ndjson is a finding a line, to post or to grep."
@@ -69,18 +69,17 @@ def doctor(
 
     if hosts and chosen:
         raise click.UsageError("--node chooses of a cluster file; give HOST or --node.")
-    if hosts and load:
-        raise click.UsageError("--load measures fabrics of a cluster file; give --cluster.")
+    step = _step if load else None
     if hosts:
         given = ctx.get_parameter_source("cluster")
         if given is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError("Give HOST or --cluster: a cluster file names its hosts.")
-        found = examine(connect([Node(host, "", host) for host in hosts], config), None)
+        found = examine(connect([Node(host, "", host) for host in hosts], config), None, step)
     else:
         of, lab_config = find_cluster(cluster)
         names = [node.name for node in choose(of, chosen)]
         reached = connections(of, lab_config)
-        found = examine({name: reached[name] for name in names}, of, _step if load else None)
+        found = examine({name: reached[name] for name in names}, of, step)
     if form == "json":
         print_json(found.document())
     elif form == "ndjson":

@@ -21,7 +21,7 @@ from nixwulf.nodes import macos
 from nixwulf.nodes.facts import NodeReading, gather_readings
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
-from nixwulf.ops.doctor.load import load_links
+from nixwulf.ops.doctor.load import load_links, load_machines
 from nixwulf.ops.doctor.machine import CHECKS
 from nixwulf.ops.preflight import REACHED, programs
 from nixwulf.ops.survey.machines import pci_cards, vram_gib
@@ -64,7 +64,7 @@ def doctor(
     Args:
         connections: to each machine, by its node's name.
         cluster: whose nodes they are, None for hosts by name, which are on no fabric.
-        step: told before each measurement of a link; None: links are not loaded.
+        step: told before each load; None: neither machines nor links are loaded.
     """
     silent = open_all(connections.values())
     reached = [one for name, one in connections.items() if name not in silent]
@@ -92,8 +92,9 @@ def doctor(
     for subject in subjects:
         findings += judge(subject, subjects, CHECKS)
     findings += _gates(subjects, answered, cluster)
-    if cluster is not None and step is not None:
-        findings += load_links(answered, cluster, step)
+    if step is not None:
+        findings += load_machines(answered, subjects, step) if subjects else ()
+        findings += load_links(answered, cluster, step) if cluster else ()
     return Examination(tuple(connections), tuple(findings))
 
 

@@ -142,6 +142,14 @@ def _gpu_clock(subject: Subject, check: Check, everyone: Sequence[Subject]) -> I
         yield check.when(busy and now < check.numbers["least_share"] * most, read)
 
 
+def _temperature(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+    for files in subject.folders("/sys/class/hwmon/hwmon*").values():
+        now, most = (_number(files.get(f"temp1_{part}")) for part in ("input", "crit"))
+        if now and most:
+            read = f"{files.get('name', 'a sensor')} has {now / 1000:.0f} of {most / 1000:.0f} °C"
+            yield check.when(now / 1000 > most / 1000 - check.numbers["least_room_c"], read)
+
+
 def _gpu_power_limit(
     subject: Subject, check: Check, everyone: Sequence[Subject]
 ) -> Iterator[Remark]:
@@ -239,6 +247,7 @@ CHECKS: Mapping[str, Function] = {
     "wired-limit": _wired_limit,
     "bios-date": _bios_date,
     "gpu-clock": _gpu_clock,
+    "temperature": _temperature,
     "gpu-power-limit": _gpu_power_limit,
     "gpu-memory-errors": _gpu_memory_errors,
     "cuda-driver": _cuda_driver,

@@ -172,12 +172,12 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
     models = plan["sweep"]["document"].get("models", {}) if plan else {}
     random = models.get(name, {}).get("random")
     if random is not None:
-        return _random(name, parse_random_model(random, name), described.get("bytes", 0))
+        return facts_of_random(name, parse_random_model(random, name), described.get("bytes", 0))
     if described.get("random_weights"):
         # Without a plan, as of the examples that come with the driver: one of the usual layers.
         usual = RandomModel(described.get("architecture", "llama"))
         if usual.parameters == described.get("parameters"):
-            return _random(name, usual, described.get("bytes", 0))
+            return facts_of_random(name, usual, described.get("bytes", 0))
         raise InputError(
             f"The record lacks the layers of the random model {name!r}, which plan.json of its run "
             "has; name the run's folder."
@@ -240,7 +240,7 @@ def _pruned(model: ModelFacts, stated: float) -> ModelFacts:
 
 
 @cache  # the runs of a sweep share it
-def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
+def facts_of_random(name: str, model: RandomModel, size: int) -> ModelFacts:
     """By the tensors that the driver writes; size is that of the file."""
     if not size:
         raise InputError(f"The record lacks the bytes of the model {name!r}.")
