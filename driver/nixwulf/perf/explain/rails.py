@@ -12,8 +12,10 @@ from nixwulf.core.text import amount
 from nixwulf.perf.inputs import fabric_facts
 from nixwulf.results.record import Record
 
-_TIMES = frozenset({"rdma_latency", "latency", "rtt"})
-_OF_KINDS = {"bandwidth": "tcp", "rdma_bandwidth": "rdma", "rdma_latency": "rdma", "latency": "tcp"}
+_TRIPS = ("ping_round_trip", "tcp_round_trip", "udp_round_trip")
+_TIMES = frozenset({"rdma_latency", *_TRIPS})
+_OF_KINDS = {"bandwidth": "tcp", "rdma_bandwidth": "rdma", "rdma_latency": "rdma"}
+_OF_KINDS |= dict.fromkeys(_TRIPS, "tcp")
 # As diagnostics.py has it of a run's own link: half of the usual rate, three times its time.
 LEAST_SHARE, MOST_TIMES = 0.5, 3.0
 _LEAST_BYTES = 65536  # smaller messages are bound by their number
@@ -56,7 +58,8 @@ def _sentences(record: Record, metric: Mapping[str, Any]) -> Iterator[str]:
     if cause:
         yield f"{read}. Known from {cause['source']}: {cause['text']}."
     elif slow:
-        yield f"{read}. See cable, MTU and PCIe of both ends: 'nixwulf doctor' judges them."
+        see = "route, bridges and power saving" if name in _TIMES else "cable, MTU and PCIe"
+        yield f"{read}. See {see} of both ends: 'nixwulf doctor' judges them."
     else:
         yield f"{read}: as it should be."
 
