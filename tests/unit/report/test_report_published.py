@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from nixwulf.cli.report import report
+from nixwulf.cli.records import report
 from nixwulf.report import summary_of
 from nixwulf.report import text as texts
 from nixwulf.report.html import to_html

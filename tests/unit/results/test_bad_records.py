@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nixwulf
-from nixwulf.cli.validate import validate
+from nixwulf.cli.records import validate
 from nixwulf.core.errors import InputError
 from nixwulf.report import summary_of
 from nixwulf.report.text import to_csv, to_json, to_markdown
