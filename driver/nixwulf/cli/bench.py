@@ -184,8 +184,7 @@ def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Co
     Both are read before anything runs.
     """
     from nixwulf.core.query import is_query
-    from nixwulf.results.compare.comparison import compare
-    from nixwulf.results.compare.pairs import read_side, side_of, split
+    from nixwulf.results.compare.comparison import compare, read_side, side_of, split
 
     if is_query(baseline) and not Path(baseline).exists():
         cases = plan.baseline(baseline)

@@ -28,8 +28,8 @@ from nixwulf.core.text import plural
 from nixwulf.results.store import PLAN, Identities, record_paths
 
 if TYPE_CHECKING:
+    from nixwulf.results.publish.patterns import Unknown
     from nixwulf.results.publish.scrub import Publication, Replaced
-    from nixwulf.results.publish.words import Unknown
     from nixwulf.results.store import RunFolder
 
 
@@ -142,7 +142,7 @@ def compare(
       nixwulf compare platform=dgx-spark platform=framework-desktop --over platform
     """
     from nixwulf.results.compare import comparison, render
-    from nixwulf.results.compare.pairs import read_side
+    from nixwulf.results.compare.comparison import read_side
 
     compared = comparison.compare(read_side(a, folder), read_side(b, folder), over)
     print_form(form, render, compared, limit)
@@ -303,9 +303,8 @@ def publish(
       nixwulf publish runs/first --hide acme --hide 'room 12'
     """
     from nixwulf.plugins import benchmarks, engines
-    from nixwulf.results.publish.patterns import homes, hosts, users
+    from nixwulf.results.publish.patterns import homes, hosts, unknown_words, users
     from nixwulf.results.publish.scrub import publication
-    from nixwulf.results.publish.words import unknown_words
     from nixwulf.results.store import read_folder
 
     folder = read_folder(run)

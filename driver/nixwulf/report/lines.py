@@ -14,8 +14,8 @@ from nixwulf.core.text import (
     link_name,
     with_deviation,
 )
-from nixwulf.results.fabrics import FabricStats
 from nixwulf.results.identity import Setting
+from nixwulf.results.table import FabricStats
 
 
 class MetricKey(NamedTuple):

@@ -17,7 +17,7 @@ from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline
 from nixwulf.report.lines import CaseSummary, MetricKey
 from nixwulf.report.predicted import About
 from nixwulf.report.summary import Section, Summary
-from nixwulf.results.fabrics import rtt_order
+from nixwulf.results.table import rtt_order
 
 _DECODE = MetricKey("decode", "tok/s")
 MOST_QUANTITIES = 6

@@ -11,9 +11,9 @@ from typing import Any
 from nixwulf.core.document import Column, Table
 from nixwulf.core.text import format_significant, microseconds
 from nixwulf.results.cost import sources
-from nixwulf.results.fabrics import FabricStats, fabrics_of, rtt_order
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
+from nixwulf.results.table import FabricStats, fabrics_of, rtt_order
 
 _FABRIC = (
     "fabric",

@@ -16,7 +16,10 @@ from nixwulf.perf.scenarios.candidates import NO_SPLIT
 from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary
 from nixwulf.results import table
 from nixwulf.results.cost import per_watt
-from nixwulf.results.fabrics import (
+from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
+from nixwulf.results.record import Record
+from nixwulf.results.store import Entry, RunFolder
+from nixwulf.results.table import (
     FabricKey,
     FabricStats,
     fabrics_of,
@@ -25,9 +28,6 @@ from nixwulf.results.fabrics import (
     record_rtt_us,
     rtt_order,
 )
-from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
-from nixwulf.results.record import Record
-from nixwulf.results.store import Entry, RunFolder
 
 if TYPE_CHECKING:
     from nixwulf.report.predicted import Predicted

@@ -37,9 +37,9 @@ from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case, Limits
 from nixwulf.plugins.runtime.run import slots_of
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record, save
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
 from nixwulf.tune.options import (

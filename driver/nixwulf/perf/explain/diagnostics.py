@@ -14,8 +14,8 @@ from nixwulf.inventory.fabrics import RDMA_KINDS, TRAINED_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, fabric_facts
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_lost, record_rtt_us, waiting_us
 from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_lost, record_rtt_us, waiting_us
 
 Slows = Literal["nodes", "processors", "rate", "trips", "link", ""]
 """The quantity that a fact makes worse: all that the nodes do, what their CPUs do, bits a second of

@@ -22,8 +22,8 @@ from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_fac
 from nixwulf.plugins.engines import DEFAULT, all_engines
 from nixwulf.plugins.runtime.run import servers_of
 from nixwulf.plugins.runtime.upstream import number
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
 from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us, waiting_us
 
 _MOST_NODES = 1024
 _MACHINES = DATA / "model" / "machines.toml"

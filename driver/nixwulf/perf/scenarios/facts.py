@@ -19,8 +19,8 @@ from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.store import read_records
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 BANDWIDTH = "memory_bandwidth_gbs"
 KEYS: Mapping[str, tuple[str, ...]] = {

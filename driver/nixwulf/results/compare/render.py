@@ -31,9 +31,8 @@ from nixwulf.core.text import (
     some,
     unit_name,
 )
-from nixwulf.results.compare.comparison import Comparison
+from nixwulf.results.compare.comparison import Alone, Comparison, Pair, SideValue
 from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
-from nixwulf.results.compare.pairs import Alone, Pair, SideValue
 from nixwulf.results.identity import Identity, Key, differing
 
 _COLUMNS: tuple[Column | str, ...] = (
