@@ -1,6 +1,7 @@
 """nixwulf bench and reproduce: plan, run, record, report; and the folder of a run.
 
-It is new, or that of a run that goes on, and one driver's at a time."""
+It is new, or that of a run that goes on, and one driver's at a time.
+"""
 
 from __future__ import annotations
 

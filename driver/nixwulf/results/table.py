@@ -1,7 +1,8 @@
 """Records pooled once, for every view of them: tidy tables, and what was measured of fabrics.
 
 One row per record and metric, and one row per case and metric. Pure functions: the same records, in
-any order, give the same tables. Numbers of a case are over all of its samples."""
+any order, give the same tables. Numbers of a case are over all of its samples.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A comparison: its two sides, and their pairs of equal conditions.
 
 A side is what a path or a query names. Also what the two differ in as a whole, what has no partner,
-runs that failed, and what counts as below."""
+runs that failed, and what counts as below.
+"""
 
 from __future__ import annotations
 

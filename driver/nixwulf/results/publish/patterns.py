@@ -1,12 +1,10 @@
 """What private texts look like: data/private_texts.toml, and what of it no expression can tell.
 
 Also what is known to be private of a run: names, hosts, users, disks and keys of its cluster file,
-and what the driver's machine and its user are called.
-
-
-Words of a run that are in none of our texts: only who wrote them knows whether they are private.
-
-data/public_words.txt has the others; tools/public_words.py writes it."""
+and what the driver's machine and its user are called; and words of a run that are in none of our
+texts: only who wrote them knows whether they are private. data/public_words.txt has the others;
+tools/public_words.py writes it.
+"""
 
 from __future__ import annotations
 
