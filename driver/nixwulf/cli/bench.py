@@ -121,7 +121,7 @@ def _report(
 
     Raises NixwulfError: the report cannot be written.
     """
-    from nixwulf.report import summary_of, text, write
+    from nixwulf.report import render, summary_of, write
 
     if stopped:
         stopped.show()
@@ -133,7 +133,7 @@ def _report(
             raise
         error.show()
         return stopped.exit_code
-    text.to_terminal(summary)
+    render.to_terminal(summary)
     click.echo(f"Report: {page}")
     records = summary.folder.records
     code = EXIT_OK if compared is None else _compare(partial(compared, str(folder), records), limit)
@@ -148,7 +148,7 @@ def _report(
 def _show_while_building(progress: TerminalProgress) -> None:
     """Show speeds before there is one of this run, and load the report as beside other runs."""
     from nixwulf.report import load
-    from nixwulf.report.published import to_rich
+    from nixwulf.report.lines import to_rich
 
     progress.show(to_rich())
     load()

@@ -51,21 +51,21 @@ def report(folder: Path, form: str) -> None:
       nixwulf report runs/first --format svg >decode.svg
       nixwulf report runs/first --format llama-benchy >post.md
     """
-    from nixwulf.report import panels, posted, summary_of, text, write
+    from nixwulf.report import panels, posted, render, summary_of, write
 
     summary = summary_of(folder)
     if form == "html":
         click.echo(write(summary))
         return
     if form == "md":
-        made = text.to_markdown(summary)
+        made = render.to_markdown(summary)
     elif form == "svg":
         made = panels.decode_by_rtt(summary)
     elif form in ("llama-benchy", "spark-arena"):
         to_text = posted.to_table if form == "llama-benchy" else posted.to_csv
         made = to_text(summary.folder.records, str(folder))
     else:
-        made = (text.to_csv if form == "csv" else text.to_json)(summary.folder.records)
+        made = (render.to_csv if form == "csv" else render.to_json)(summary.folder.records)
     click.echo(made, nl=False)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.report.text import to_csv, to_json
+from nixwulf.report.render import to_csv, to_json
 from nixwulf.results.record import sealed
 from nixwulf.results.table import (
     CASE_KEYS,
