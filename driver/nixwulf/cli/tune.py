@@ -124,9 +124,8 @@ def predict(
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.perf.scenarios import render
     from nixwulf.perf.scenarios.candidates import Question
-    from nixwulf.perf.scenarios.facts import links_of, stated_links
+    from nixwulf.perf.scenarios.facts import links_of, read_model, stated_links
     from nixwulf.perf.scenarios.forecast import answer
-    from nixwulf.perf.scenarios.source import read_model
 
     loaded = load_cluster(cluster)
     links = stated_links(loaded) | (links_of(measured, loaded) if measured else {})

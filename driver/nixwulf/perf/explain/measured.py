@@ -16,8 +16,7 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import is_predicted, speed_of
 from nixwulf.core.text import format_significant
-from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics
-from nixwulf.perf.explain.rails import judged
+from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics, judged
 from nixwulf.perf.explain.subject import batch, facts_of
 from nixwulf.results.identity import (
     OF_ONE_CLUSTER,

@@ -17,8 +17,16 @@ from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.perf.constants import age_of, day_of, newest
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
+from nixwulf.perf.inputs import (
+    FabricFacts,
+    PlatformFacts,
+    Strategy,
+    age_of,
+    day_of,
+    fabric_facts,
+    newest,
+    platform_facts,
+)
 from nixwulf.plugins.engines import DEFAULT, all_engines
 from nixwulf.plugins.runtime.run import servers_of
 from nixwulf.plugins.runtime.upstream import number

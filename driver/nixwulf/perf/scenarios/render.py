@@ -27,7 +27,7 @@ from nixwulf.core.document import (
 )
 from nixwulf.core.files import DATA, as_json, read_toml
 from nixwulf.core.text import format_significant, plural
-from nixwulf.perf.constants import newest
+from nixwulf.perf.inputs import newest
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.candidates import Candidate
 from nixwulf.perf.scenarios.forecast import Answer, Forecast, ScenarioForecast

@@ -7,7 +7,7 @@ import pytest
 from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes import link
-from nixwulf.ops.doctor.load import load_links
+from nixwulf.ops.doctor.examine import load_links
 
 FRAMEWORK = load_cluster("framework-2")
 NODES = {node.name: SimpleNamespace(node=node) for node in FRAMEWORK.nodes}
