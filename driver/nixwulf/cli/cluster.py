@@ -390,7 +390,7 @@ def doctor(
         reached = connections(of, lab_config)
         found = examine({name: reached[name] for name in names}, of, _step if load else None)
     if form == "json":
-        print_json(found.document())
+        print_json(found.document(), "examination")
     elif form == "ndjson":
         for one in found.findings:
             click.echo(json.dumps(one.document()))

@@ -126,7 +126,10 @@ def deploy(
     plan = _plan(
         cluster, flake, nodes, expected, expect_cluster, found, prebuilt, extra_files, dry_run
     )
-    print_json(vars(plan) | {"cluster": name}) if form == "json" else click.echo(plan_text(plan))
+    if form == "json":
+        print_json(vars(plan) | {"cluster": name}, "deployment")
+    else:
+        click.echo(plan_text(plan))
     if dry_run:
         ctx.exit(EXIT_GATE if plan.refusals else 0)
     confirmed = _confirm(ctx, plan, yes_wipe)

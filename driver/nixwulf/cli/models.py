@@ -315,7 +315,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     if cluster or chosen:
         listings |= _from(cluster, chosen, "list")
     if form == "json":
-        print_json({"schema_version": "1.0", "machines": listings})
+        print_json({"machines": listings}, "models")
         return
     rows = [
         [name, one["name"], _size(one["bytes"]), one["state"], one.get("sha256", "")[:_SHA_DIGITS]]
@@ -350,7 +350,7 @@ def verify(
     found = _from(cluster, chosen, "verify", model)
     damaged = {name: one["damaged"] for name, one in found.items() if one["damaged"]}
     if form == "json":
-        print_json({"schema_version": "1.0", "machines": found})
+        print_json({"machines": found}, "verification")
     else:
         for name, one in found.items():
             words = "hashed for the first time" if one["first"] else "as it was hashed"

@@ -292,7 +292,7 @@ def status(ctx: click.Context, name: str, form: str) -> None:
     found = labs.find(name)
     fabrics = found.status() if found.is_up else {}
     if form == "json":
-        print_json(_document(found, fabrics))
+        print_json(_document(found, fabrics), "lab")
     elif found.is_up:
         click.echo(f"Lab {name!r} is up; ssh -F {found.ssh_config} NODE")
         for node in found.cluster.nodes:

@@ -326,7 +326,7 @@ def publish(
     if form == "json":
         place = made.write(out)
         taken = {"clusters": made.clusters, "taken_out": made.found, "unknown": unknown}
-        print_json({"schema_version": "1.0", "folder": str(place), **taken})
+        print_json({"folder": str(place), **taken}, "publication")
         return
     _show_unknown(run, unknown)
     if unknown and sys.stdin.isatty():

@@ -265,7 +265,7 @@ def tune(
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
     if form == "json" and dry_run:
-        print_json(document(state, budget))
+        print_json(document(state, budget), "ranking")
         return
     print_ranking(output(stderr=form == "json"), state, budget)
     if not dry_run:
@@ -322,7 +322,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
     render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
     if form == "json":
-        print_json(render.document(state, budget, decision.why))
+        print_json(render.document(state, budget, decision.why), "ranking")
     if state.lacks_watts and code != EXIT_INTERRUPTED:
         render.print_no_watts(console, state)
     return _exit_code(state, found=top is not None) if code is None else code

@@ -24,7 +24,7 @@ from nixwulf.core.document import (
     pipe_table,
     print_table,
 )
-from nixwulf.core.files import as_json
+from nixwulf.core.files import as_json, titled
 from nixwulf.core.text import clean, plural, unbroken
 from nixwulf.report import tables
 from nixwulf.report.findings import examples, fabrics, facts, findings
@@ -196,7 +196,7 @@ def to_json(records: Iterable[Record]) -> str:
         {name: value for name, value in row.items() if value not in (None, "")}
         for row in as_rows(tidy(records))
     ]
-    return as_json({"columns": TIDY_COLUMNS, "rows": rows})
+    return as_json(titled("table", {"columns": TIDY_COLUMNS, "rows": rows}))
 
 
 _MANY_CASES = 500  # of which nobody looks through 48 charts

@@ -102,7 +102,6 @@ def _usual(fabric: Fabric) -> tuple[float, float]:
     return 2 * fabric.shape.delay_us + _LAB_US, min(rate, _LAB_GBPS)
 
 
-SCHEMA_VERSION = "1.0"
 _GATES = "docs/reference/gates.md"
 _ORDER: tuple[State, ...] = ("wrong", "warning", "unknown")
 _STATES: Mapping[str, State] = {"ok": "ok", "refused": "wrong", "unknown": "unknown"}
@@ -122,7 +121,6 @@ class Examination:
     def document(self) -> dict[str, Any]:
         """As doctor prints it in JSON."""
         return {
-            "schema_version": SCHEMA_VERSION,
             "passed": not self.of("wrong"),
             "nodes": list(self.nodes),
             "findings": [one.document() for one in self.findings],

@@ -20,7 +20,7 @@ from nixwulf.core.document import (
     pipe_table,
     rich_table,
 )
-from nixwulf.core.files import as_json
+from nixwulf.core.files import as_json, titled
 from nixwulf.core.metric import accepted, short_name
 from nixwulf.core.text import (
     case_name,
@@ -102,7 +102,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
         }
-    return as_json(document)
+    return as_json(titled("comparison", document))
 
 
 def _heads(comparison: Comparison, names: Names) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.outputs.wrapping import rewritten
+from nixwulf.outputs.runs import rewritten
 from nixwulf.sweep.recipes import MOST_TEXT, Omission, Start
 from nixwulf.sweep.recipes.command_lines import (
     ShellCommand,
