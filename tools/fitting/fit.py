@@ -17,7 +17,7 @@ from typing import Any
 
 from fitting.published import Case
 from nixwulf.perf import least_squares
-from nixwulf.perf.constants import (
+from nixwulf.perf.inputs import (
     NAMES,
     NO_SPREAD,
     SHARES,

@@ -21,8 +21,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, Weights
-from nixwulf.perf.constants import day_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, day_of
 from nixwulf.perf.work import decode_step, forward, tokens_a_step
 
 COLUMNS = [

@@ -156,7 +156,7 @@ def _recognised(path: Path) -> tuple[str, list[Tool]]:
     """The text of a file, and the tools that recognise it; all, where it cannot be read."""
     from nixwulf.core.files import read_bytes
     from nixwulf.outputs import all_tools
-    from nixwulf.outputs.wrapping import decoded, plain
+    from nixwulf.outputs.runs import decoded, plain
     from nixwulf.results.importing import MOST_BYTES
 
     tools = list(all_tools().values())

@@ -1,7 +1,7 @@
 """What results are shown in: sentences and tables, on a terminal, as GitHub Markdown and as text.
 
 A table is described once. It has no borders on a terminal and pipes in Markdown; as plain text
-none of its cells is broken. report/markup.py makes HTML of it.
+none of its cells is broken. report/tables.py makes HTML of it.
 """
 
 from __future__ import annotations

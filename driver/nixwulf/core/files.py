@@ -11,6 +11,7 @@ import shlex
 import stat
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -364,6 +365,11 @@ def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) 
 def write_json(path: Path, document: object) -> None:
     """Write a JSON document atomically, keys in the order given."""
     write_atomically(path, as_json(document))
+
+
+def titled(kind: str, body: Mapping[str, object]) -> dict[str, object]:
+    """A command's own JSON document: its version, what it is, and what it holds, in that order."""
+    return {"schema_version": "1.0", "kind": kind, **body}
 
 
 def as_json(document: object) -> str:

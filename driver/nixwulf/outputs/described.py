@@ -17,8 +17,20 @@ from typing import Any, NamedTuple
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, ONE, PAIR, Found, ParseError, Tool, model_of
-from nixwulf.outputs.forms import NUMBER, as_printed, cells, mean_and_deviation, without_result
+from nixwulf.outputs import (
+    ANY,
+    NUMBER,
+    ONE,
+    PAIR,
+    Found,
+    ParseError,
+    Tool,
+    as_printed,
+    cells,
+    mean_and_deviation,
+    model_of,
+    without_result,
+)
 
 _FOLDER = DATA / "outputs"
 _NODES = {"": ANY, "one": ONE, "pair": PAIR}

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import Found, ParseError, Tool, exactly, model_of
-from nixwulf.outputs.forms import json_object
+from nixwulf.outputs import Found, ParseError, Tool, exactly, json_object, model_of
 
 ENGINE = "exo"
 _ROW_KEYS = ("placement_sharding", "placement_instance_meta")

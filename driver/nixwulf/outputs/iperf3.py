@@ -11,12 +11,11 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
-from nixwulf.outputs.forms import json_object
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed, json_object
 
 _ROW = re.compile(
     r"^\[\s*(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X-[CS])\])?\s+"
@@ -118,21 +117,18 @@ def read(text: str) -> list[Found]:
     direction = "bidir" if len(flows) > 1 else next(iter(flows))
     parameters = {"streams": test.streams, "direction": direction, "seconds": test.seconds}
     return [
-        Found(
-            "iperf3",
-            [_metric(direction, flow, test) for direction, flow in flows.items()],
-            machines=True,
-            nodes=PAIR,
+        replace(
+            _CASE,
+            metrics=[_metric(direction, flow, test) for direction, flow in flows.items()],
             parameters={key: value for key, value in parameters.items() if value is not None},
-            transport="tcp",
             note="iperf 2" if _IPERF2.search(text) else "",
             peer=" ".join(sorted({other for _, other in test.ends})),
         )
     ]
 
 
-_FAILED = Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp")
-TOOL = Tool("iperf3", recognises, read, failed=_FAILED)
+_CASE = Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp")
+TOOL = Tool("iperf3", recognises, read, failed=_CASE)
 
 
 def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:

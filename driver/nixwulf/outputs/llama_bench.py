@@ -20,8 +20,18 @@ from typing import Any
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import Found, Nodes, ParseError, Tool, exactly
-from nixwulf.outputs.forms import NUMBER, cells, failure, mean_and_deviation, without_result
+from nixwulf.outputs import (
+    NUMBER,
+    Found,
+    Nodes,
+    ParseError,
+    Tool,
+    cells,
+    exactly,
+    failure,
+    mean_and_deviation,
+    without_result,
+)
 
 ENGINE = "llama.cpp"
 _DECODER = json.JSONDecoder()

@@ -13,8 +13,16 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import Found, ParseError, Tool, model_of
-from nixwulf.outputs.forms import cells, json_object, mean_and_deviation, without_result
+from nixwulf.outputs import (
+    Found,
+    ParseError,
+    Tool,
+    cells,
+    json_object,
+    mean_and_deviation,
+    model_of,
+    without_result,
+)
 
 _TEST = re.compile(
     r"(?P<context>ctx_)?(?P<kind>pp|tg)(?P<tokens>[0-9]{1,9})?(?: @ d(?P<depth>[0-9]{1,9}))?"

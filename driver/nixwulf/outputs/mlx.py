@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, Found, ParseError, Tool, exactly, model_of
-from nixwulf.outputs.forms import without_result
+from nixwulf.outputs import ANY, Found, ParseError, Tool, exactly, model_of, without_result
 
 ENGINE = "mlx"
 _TIMING = re.compile(r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)")
@@ -85,12 +84,11 @@ def read(text: str) -> list[Found]:
     # Of several ranks: without the option, mlx_lm splits each layer.
     split = "pipeline" if "--pipeline" in arguments else "tensor"
     return [
-        Found(
-            "mlx_lm.benchmark",
-            metrics(result),
+        replace(
+            _CASE,
+            metrics=metrics(result),
             nodes=exactly(ranks, f"{ranks} nodes") if ranks else ANY,
             parameters={"n_prompt": result.prompt_tokens, "n_gen": result.generation_tokens},
-            engine={"name": ENGINE},
             model=model_of(model[1]) if model else {},
             transport=transports[0] if len(transports) == 1 else None,
             parallelism=split if running else None,
@@ -99,8 +97,8 @@ def read(text: str) -> list[Found]:
     ]
 
 
-_FAILED = Found("mlx_lm.benchmark", (), engine={"name": ENGINE})
-TOOL = Tool("mlx_lm.benchmark", recognises, read, failed=_FAILED)
+_CASE = Found("mlx_lm.benchmark", (), engine={"name": ENGINE})
+TOOL = Tool("mlx_lm.benchmark", recognises, read, failed=_CASE)
 
 
 def metrics(result: Trials) -> list[Metric]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, exactly
-from nixwulf.outputs.forms import as_printed
+from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, as_printed, exactly
 
 _AVERAGE = re.compile(r"^\s*# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _OUT_OF_BOUNDS = re.compile(r"^\s*# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")

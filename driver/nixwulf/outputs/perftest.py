@@ -121,21 +121,12 @@ def read(text: str) -> list[Found]:
     several = (
         f"{len(titles)} tests are in this output, and its rows do not show of which they are.",
     )
-    return [
-        Found(
-            "perftest",
-            metrics,
-            machines=True,
-            nodes=PAIR,
-            transport="rdma",
-            peer=" ".join(sorted(set(_PEER.findall(text)))),
-            warnings=several if len(titles) > 1 else (),
-        )
-    ]
+    peer, warnings = " ".join(sorted(set(_PEER.findall(text)))), several if len(titles) > 1 else ()
+    return [replace(_CASE, metrics=metrics, peer=peer, warnings=warnings)]
 
 
-_FAILED = Found("perftest", (), machines=True, nodes=PAIR, transport="rdma")
-TOOL = Tool("perftest", recognises, read, failed=_FAILED)
+_CASE = Found("perftest", (), machines=True, nodes=PAIR, transport="rdma")
+TOOL = Tool("perftest", recognises, read, failed=_CASE)
 
 
 def metric(

@@ -11,8 +11,7 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import Found, ParseError, Tool, ToolFailed, model_of
-from nixwulf.outputs.forms import as_printed, json_object
+from nixwulf.outputs import Found, ParseError, Tool, ToolFailed, as_printed, json_object, model_of
 
 ENGINE = "vllm"
 _SERVE = "vllm bench serve"

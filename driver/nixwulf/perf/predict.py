@@ -10,8 +10,7 @@ from typing import NamedTuple
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import Band
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
+from nixwulf.perf.inputs import Constants, FabricFacts, PlatformFacts, Strategy, choose, family
 from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
 from nixwulf.plugins.engines import performance
 

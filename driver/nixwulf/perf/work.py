@@ -15,8 +15,7 @@ from operator import add, attrgetter
 
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import Constants
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
+from nixwulf.perf.inputs import Constants, FabricFacts, PlatformFacts, Strategy
 from nixwulf.plugins.engines import Performance, performance
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")

@@ -14,10 +14,9 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.metric import adds_up
 from nixwulf.core.text import amount, clean, format_significant, microseconds, plural, unit_name
 from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, some, to_file
-from nixwulf.report.lines import CaseSummary, MetricKey
-from nixwulf.report.predicted import About
+from nixwulf.report.lines import About, CaseSummary, MetricKey
 from nixwulf.report.summary import Section, Summary
-from nixwulf.results.fabrics import rtt_order
+from nixwulf.results.table import rtt_order
 
 _DECODE = MetricKey("decode", "tok/s")
 MOST_QUANTITIES = 6

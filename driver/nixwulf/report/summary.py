@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from nixwulf.core.metric import rank
 from nixwulf.core.text import case_name, link_name, plural
 from nixwulf.perf.scenarios.candidates import NO_SPLIT
-from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary
+from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary, predicted
 from nixwulf.results import table
 from nixwulf.results.cost import per_watt
-from nixwulf.results.fabrics import (
+from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
+from nixwulf.results.record import Record
+from nixwulf.results.store import Entry, RunFolder
+from nixwulf.results.table import (
     FabricKey,
     FabricStats,
     fabrics_of,
@@ -25,12 +28,9 @@ from nixwulf.results.fabrics import (
     record_rtt_us,
     rtt_order,
 )
-from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
-from nixwulf.results.record import Record
-from nixwulf.results.store import Entry, RunFolder
 
 if TYPE_CHECKING:
-    from nixwulf.report.predicted import Predicted
+    from nixwulf.report.lines import Predicted
 
 _MOST_IN_HEADLINE = 3
 _MOST_IN_COLUMNS = 4
@@ -120,8 +120,6 @@ class Summary:
     @cached_property
     def predicted(self) -> Predicted:
         """Predictions of the cases, beside what was measured."""
-        from nixwulf.report.predicted import predicted  # asked for by pages alone
-
         return predicted(self.folder)
 
     def name_of(self, entry: Entry) -> str:

@@ -18,12 +18,10 @@ from nixwulf.core.registry import choose
 from nixwulf.core.text import fingerprint, plural, slug
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabrics import KINDS
-from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
+from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, failure, present
 from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.described import kind_of
-from nixwulf.outputs.forms import failure
-from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.wrapping import clipped, decoded, plain
+from nixwulf.outputs.runs import clipped, decoded, plain, read_runs
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
 

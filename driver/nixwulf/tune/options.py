@@ -24,10 +24,17 @@ from nixwulf.llm import Model, gguf, parse_model
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
-from nixwulf.perf.scenarios.facts import BANDWIDTH, WhatIf, kind_of, lacks, stated_links
+from nixwulf.perf.scenarios.facts import (
+    BANDWIDTH,
+    ModelDescription,
+    WhatIf,
+    kind_of,
+    lacks,
+    read_model,
+    stated_links,
+)
 from nixwulf.perf.scenarios.forecast import Forecast, answer
 from nixwulf.perf.scenarios.render import how
-from nixwulf.perf.scenarios.source import ModelDescription, read_model
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.case import Case

@@ -6,7 +6,7 @@ The prior is what is expected of a strategy before it is measured, and how long 
 The posterior is what measurements teach about the strategies that were not measured: the logarithm
 of a time is that of the sum of its parts, each over or times a constant of its engine, plus what
 all strategies on these machines have in common, plus what is its own. Constants are known with a
-deviation (nixwulf.perf.constants), so each measured strategy narrows them for the others: one node
+deviation (nixwulf.perf.inputs), so each measured strategy narrows them for the others: one node
 determines the weights and the dispatch, a pipeline its hops, a split of tensors its sums.
 Least squares of the logarithms with the constants' deviations as priors, by Gauss and Newton.
 """
@@ -27,8 +27,7 @@ from nixwulf.core.text import Band
 from nixwulf.nodes.facts import gather
 from nixwulf.perf import inputs as facts
 from nixwulf.perf import least_squares
-from nixwulf.perf.constants import choose, family
-from nixwulf.perf.inputs import fabric_facts
+from nixwulf.perf.inputs import choose, fabric_facts, family
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, backends_of
 from nixwulf.perf.scenarios.facts import kind_of, stated_links
@@ -37,9 +36,9 @@ from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case, Limits
 from nixwulf.plugins.runtime.run import slots_of
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record, save
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
 from nixwulf.tune.options import (

@@ -2,8 +2,8 @@
 
 import pytest
 
+from nixwulf.perf.explain.diagnostics import judged
 from nixwulf.perf.explain.measured import measured_in
-from nixwulf.perf.explain.rails import judged
 
 
 def record(name, value, platform="dgx-spark", **more):

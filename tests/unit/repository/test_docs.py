@@ -16,8 +16,7 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.ops.deploy.plan import make_plan, plan_text
 from nixwulf.plugins.benchmarks import all_benchmarks
 from nixwulf.plugins.engines import all_engines
-from nixwulf.report.predicted import band_of
-from nixwulf.report.published import COMPARISONS, decodes
+from nixwulf.report.lines import COMPARISONS, band_of, decodes
 from nixwulf.sweep.phases import hint_for
 from nixwulf.sweep.plan import parse_sweep
 from record_factory import case, ok, write_run

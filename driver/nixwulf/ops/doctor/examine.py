@@ -27,7 +27,6 @@ from nixwulf.ops.preflight import REACHED, programs
 from nixwulf.ops.survey.machines import pci_cards, vram_gib
 from nixwulf.plugins.gates import GateContext, all_gates, context_of_cluster, examine
 
-SCHEMA_VERSION = "1.0"
 _GATES = "docs/reference/gates.md"
 _ORDER: tuple[State, ...] = ("wrong", "warning", "unknown")
 _STATES: Mapping[str, State] = {"ok": "ok", "refused": "wrong", "unknown": "unknown"}
@@ -47,7 +46,6 @@ class Examination:
     def document(self) -> dict[str, Any]:
         """As doctor prints it in JSON."""
         return {
-            "schema_version": SCHEMA_VERSION,
             "passed": not self.of("wrong"),
             "nodes": list(self.nodes),
             "findings": [one.document() for one in self.findings],

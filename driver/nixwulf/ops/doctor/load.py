@@ -22,7 +22,7 @@ from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
 from nixwulf.ops.doctor.machine import CHECKS
 from nixwulf.outputs import ParseError, llama_bench
-from nixwulf.perf.explain.rails import LEAST_SHARE, MOST_TIMES
+from nixwulf.perf.explain.diagnostics import LEAST_SHARE, MOST_TIMES
 from nixwulf.perf.explain.subject import facts_of_random
 from nixwulf.perf.inputs import Strategy, fabric_facts, platform_facts
 from nixwulf.perf.predict import predict
@@ -146,7 +146,7 @@ def _loaded(node: Connection, subject: Subject) -> Iterator[Finding]:
         yield finding("unknown", "no llama-bench on PATH", "one to load the machine with", _INSTALL)
         return
     try:
-        placed = place(_MODEL, [node], engines.find("llama.cpp").random_model)
+        placed = place(_MODEL, [node], engines.find(llama_bench.ENGINE).random_model)
         command = ["sh", "-c", _BENCH, "sh", placed.path, program]
         with Pool(1) as pool:
             bench = pool.submit(node.run, command, timeout_s=_LIMIT_S)

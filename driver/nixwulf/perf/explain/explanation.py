@@ -17,7 +17,6 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.explain.diagnostics import Diagnostic, Slows
 from nixwulf.perf.explain.measured import (
     BaselineIndex,
@@ -41,7 +40,7 @@ from nixwulf.perf.explain.remedies import (
     shorter_trips,
 )
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
+from nixwulf.perf.inputs import Constants, FabricFacts, PlatformFacts, Strategy, choose, family
 from nixwulf.perf.predict import Configuration, Prediction, predict, total
 from nixwulf.results.record import Record
 from nixwulf.results.store import PLAN, read_entries, read_plan

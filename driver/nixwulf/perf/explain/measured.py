@@ -16,10 +16,8 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import is_predicted, speed_of
 from nixwulf.core.text import format_significant
-from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics
-from nixwulf.perf.explain.rails import judged
+from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics, judged
 from nixwulf.perf.explain.subject import batch, facts_of
-from nixwulf.results.fabrics import record_rtt_us
 from nixwulf.results.identity import (
     OF_ONE_CLUSTER,
     OVER_FABRICS,
@@ -31,7 +29,7 @@ from nixwulf.results.identity import (
     same,
 )
 from nixwulf.results.record import Record
-from nixwulf.results.table import columns_of
+from nixwulf.results.table import columns_of, record_rtt_us
 
 _UNIT = "tok/s"
 _FEW = 16

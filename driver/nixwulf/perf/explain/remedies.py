@@ -16,14 +16,20 @@ from typing import Any, Literal, get_args
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import Constants
 from nixwulf.perf.explain.measured import MeasuredCase
 from nixwulf.perf.explain.subject import facts_of
-from nixwulf.perf.inputs import PARALLELISMS, FabricFacts, PlatformFacts, Strategy, fabric_facts
+from nixwulf.perf.inputs import (
+    PARALLELISMS,
+    Constants,
+    FabricFacts,
+    PlatformFacts,
+    Strategy,
+    fabric_facts,
+)
 from nixwulf.perf.predict import Configuration, Prediction, predict, token_parts
 from nixwulf.perf.scenarios.candidates import point_of
+from nixwulf.perf.scenarios.facts import ModelDescription
 from nixwulf.perf.scenarios.forecast import room, shared_out
-from nixwulf.perf.scenarios.source import ModelDescription
 from nixwulf.perf.work import forward
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import upstream

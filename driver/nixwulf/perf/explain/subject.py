@@ -17,13 +17,21 @@ from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.perf.constants import age_of, day_of, newest
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
+from nixwulf.perf.inputs import (
+    FabricFacts,
+    PlatformFacts,
+    Strategy,
+    age_of,
+    day_of,
+    fabric_facts,
+    newest,
+    platform_facts,
+)
 from nixwulf.plugins.engines import DEFAULT, all_engines
 from nixwulf.plugins.runtime.run import servers_of
 from nixwulf.plugins.runtime.upstream import number
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
 from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us, waiting_us
 
 _MOST_NODES = 1024
 _MACHINES = DATA / "model" / "machines.toml"

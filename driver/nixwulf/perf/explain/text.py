@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nixwulf.core.document import escaped, output, say
-from nixwulf.core.files import as_json
+from nixwulf.core.files import as_json, titled
 from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.explain.explanation import Explained, WeighedDiagnostic
 from nixwulf.perf.explain.measured import Unmeasured
@@ -246,12 +246,9 @@ def to_markdown(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> s
 
 def to_json(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
     """Explanations with all their numbers; a key without a value is absent."""
-    document = {
-        "kind": "explanation",
-        "explained": [_document(one) for one in explained],
-        "without_speed": [{"case": dict(one.case), "why": one.why} for one in rest],
-    }
-    return as_json(document)
+    without = [{"case": dict(one.case), "why": one.why} for one in rest]
+    body = {"explained": [_document(one) for one in explained], "without_speed": without}
+    return as_json(titled("explanation", body))
 
 
 def _document(one: Explained) -> dict[str, Any]:

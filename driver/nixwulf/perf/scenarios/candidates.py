@@ -17,7 +17,7 @@ from nixwulf.inventory.cluster import Cluster, Fabric, Node, joins_all
 from nixwulf.inventory.platforms import gpu_vendor, load_platform
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.inputs import PARALLELISMS
-from nixwulf.perf.scenarios.source import ModelDescription
+from nixwulf.perf.scenarios.facts import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.memory import FASTEST

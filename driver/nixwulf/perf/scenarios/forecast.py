@@ -18,8 +18,7 @@ from nixwulf.perf.scenarios.candidates import (
     backends_of,
     candidates,
 )
-from nixwulf.perf.scenarios.facts import WhatIf
-from nixwulf.perf.scenarios.source import ModelDescription
+from nixwulf.perf.scenarios.facts import ModelDescription, WhatIf
 from nixwulf.plugins.runtime.memory import Need, TokenDemand, layers, needs
 from nixwulf.plugins.runtime.run import slots_of
 from nixwulf.results.identity import REPLICAS

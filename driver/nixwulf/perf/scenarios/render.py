@@ -25,9 +25,9 @@ from nixwulf.core.document import (
     rich_table,
     say,
 )
-from nixwulf.core.files import DATA, as_json, read_toml
+from nixwulf.core.files import DATA, as_json, read_toml, titled
 from nixwulf.core.text import format_significant, plural
-from nixwulf.perf.constants import newest
+from nixwulf.perf.inputs import newest
 from nixwulf.perf.predict import Prediction
 from nixwulf.perf.scenarios.candidates import Candidate
 from nixwulf.perf.scenarios.forecast import Answer, Forecast, ScenarioForecast
@@ -273,7 +273,6 @@ def to_json(answer: Answer) -> str:
     """Predictions with all their numbers; times are seconds a token."""
     question = answer.question
     document = {
-        "kind": KIND,
         "cluster": question.cluster.name,
         "engine": question.engine,
         "model": {
@@ -296,7 +295,7 @@ def to_json(answer: Answer) -> str:
         "ways": [_way(one) for one in answer.forecasts],
         "left_out": [_place(one.what) | {"why": one.reason} for one in answer.left_out],
     }
-    return as_json(document)
+    return as_json(titled(KIND, document))
 
 
 def _way(one: ScenarioForecast) -> dict[str, Any]:

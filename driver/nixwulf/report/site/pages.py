@@ -14,11 +14,23 @@ from markupsafe import Markup
 
 from nixwulf.core.document import Column, Value
 from nixwulf.core.text import clean, plural, unbroken, unit_name
-from nixwulf.report.html import environment
-from nixwulf.report.markup import html_head, html_rows, html_table
-from nixwulf.report.site.figures import figures, overview
-from nixwulf.report.site.look import Figure, page_names, paged, within
-from nixwulf.report.site.predicted import explained, why_not, with_words, words
+from nixwulf.report.render import environment
+from nixwulf.report.site.figures import explained, figures, overview, why_not, with_words, words
+from nixwulf.report.site.look import (
+    COLUMNS,
+    LIST_COLUMNS,
+    Figure,
+    Links,
+    Trees,
+    brief,
+    cells,
+    costs_of,
+    of_group,
+    page_names,
+    paged,
+    values,
+    within,
+)
 from nixwulf.report.site.rows import (
     Group,
     SiteRow,
@@ -29,17 +41,7 @@ from nixwulf.report.site.rows import (
     groups,
     rows_of,
 )
-from nixwulf.report.site.tables import (
-    COLUMNS,
-    LIST_COLUMNS,
-    Links,
-    Trees,
-    brief,
-    cells,
-    costs_of,
-    of_group,
-    values,
-)
+from nixwulf.report.tables import html_head, html_rows, html_table
 from nixwulf.results.identity import record_key
 from nixwulf.results.store import Entry
 

@@ -27,8 +27,7 @@ from nixwulf.core.text import (
     unit_name,
 )
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.report.lines import MetricKey, MetricSummary, metric_summary
-from nixwulf.report.predicted import band_of
+from nixwulf.report.lines import MetricKey, MetricSummary, band_of, metric_summary
 from nixwulf.results.identity import (
     COLUMNS,
     DRAWN_APART,

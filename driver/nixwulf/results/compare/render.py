@@ -20,7 +20,7 @@ from nixwulf.core.document import (
     pipe_table,
     rich_table,
 )
-from nixwulf.core.files import as_json
+from nixwulf.core.files import as_json, titled
 from nixwulf.core.metric import accepted, short_name
 from nixwulf.core.text import (
     case_name,
@@ -31,9 +31,8 @@ from nixwulf.core.text import (
     some,
     unit_name,
 )
-from nixwulf.results.compare.comparison import Comparison
+from nixwulf.results.compare.comparison import Alone, Comparison, Pair, SideValue
 from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
-from nixwulf.results.compare.pairs import Alone, Pair, SideValue
 from nixwulf.results.identity import Identity, Key, differing
 
 _COLUMNS: tuple[Column | str, ...] = (
@@ -103,7 +102,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
         }
-    return as_json(document)
+    return as_json(titled("comparison", document))
 
 
 def _heads(comparison: Comparison, names: Names) -> list[str]:

@@ -33,13 +33,14 @@ from nixwulf.core.text import (
 from nixwulf.results.publish.patterns import (
     PATTERNS,
     TEXTS,
+    WORD,
     Word,
     Words,
     closed_words,
     ipv6_spans,
     known_words,
+    texts,
 )
-from nixwulf.results.publish.words import WORD, texts
 from nixwulf.results.record import SCHEMA_VERSION, Record, save, sealed
 from nixwulf.results.store import RunFolder
 from nixwulf.results.table import as_rows, by_case, tidy

@@ -23,9 +23,9 @@ from nixwulf.perf.explain.explanation import Explained, explain_records
 from nixwulf.perf.predict import Prediction
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.compare.interval import Interval, ratio_interval
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import canonical
 from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.reproduce.conditions import Expectation, expectations, metrics_of
 
