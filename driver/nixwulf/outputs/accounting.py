@@ -18,9 +18,10 @@ _NUMBER = re.compile(
     r"(?=(?:[kKMGT]?(?:iB|B|b|s|m|u|n|us|ms|ns|%)?(?:/\w+)?)(?![\w:/@]|[.,]\d|-[A-Za-z\d]))"
 )
 _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*(?:[^"{}:]*)$')
-# A label with a number, or a heading between such.
+# A label with a number, a heading between such, or a line that is indented below a result.
 _GOES_ON = re.compile(
     r"\s*[^\W\d][^:=|\n]{0,60}[:=] *(?:[\d.,]+ ?[%\w/]{0,12})?\s*|\W*[^\W\d][^\d\n]*"
+    r"|[ \t]+[^\W\d][^\n]{0,40}(?::|=)[ \t]*[^\n]*|[ \t]+\|.*|\[[A-Za-z ]{1,24}\][^\n]{0,24}:.*"
 )
 _LONG_LINE = 600
 _MOST_TEXT = 60_000

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
+from nixwulf.core.text import plural
 from nixwulf.outputs import (
     ANY,
     NUMBER,
@@ -27,6 +28,7 @@ from nixwulf.outputs import (
     Tool,
     as_printed,
     cells,
+    exactly,
     mean_and_deviation,
     model_of,
     without_result,
@@ -35,7 +37,7 @@ from nixwulf.outputs import (
 _FOLDER = DATA / "outputs"
 _NODES = {"": ANY, "one": ONE, "pair": PAIR}
 _PLACE = re.compile(r"(?<!\?P)<(\w+)>")
-_SUBJECT = ("model", "version", "note", "fabric")
+_SUBJECT = ("model", "version", "note", "fabric", "nodes", "parallelism", "transport")
 _NEVER = r"(?!)"
 _SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -125,6 +127,7 @@ class _Description:
         self.lines += [(_pattern(one), True) for one in own]
         self.begins = re.compile(known.get("begins", _NEVER))
         self.settings: str = known.get("settings", "")
+        self.sources = [re.compile(one) for one in known.get("sources", ())]
         self.tables: Sequence[Mapping[str, Any]] = known.get("tables", ())
 
     def recognises(self, text: str) -> bool:
@@ -158,10 +161,14 @@ class _Description:
 
     def read(self, text: str) -> list[Found]:
         """A case a run; raises ParseError where there is none."""
-        runs = [_Run()]
-        for number, line in enumerate(text.splitlines(), 1):
-            self._line(number, _short(line), runs)
-        kept = [run for run in runs if run.metrics]
+        streams = {"": [_Run()]}
+        for number, line in enumerate(map(_short, text.splitlines()), 1):
+            source = self._source(line)
+            if source not in streams:
+                streams[source] = [streams[""][-1].next(number)]
+            self._line(number, line, streams[source])
+        every = (run for runs in streams.values() for run in runs)
+        kept = sorted((run for run in every if run.metrics), key=lambda run: run.line)
         tables = sum(bool(run.table) for run in kept)
         found = [
             self._found(run, {"table": number} if tables > 1 else {}, text)
@@ -170,6 +177,16 @@ class _Description:
         if not found:
             raise without_result(self.name, f"one such as {self.document['example']!r}", text)
         return found
+
+    def _source(self, line: str) -> str:
+        """Which process, or which of its requests, a line with a result is of; empty: one of all.
+
+        Several write into one log, a line each in turn.
+        """
+        if not any(pattern.search(line) for pattern, _ in self.lines):
+            return ""
+        found = (one.search(line) for one in self.sources)
+        return next((match[0] for match in found if match), "")
 
     def _line(self, number: int, line: str, runs: list[_Run]) -> None:
         """What one line gives to the last of the runs, or to one that it begins."""
@@ -287,14 +304,18 @@ class _Description:
         note = subject.get("note") or (f"{self.name} {version}" if version else "")
         ends, case = known.get("ends", ""), self.failed()
         alone = re.search(known.get("one_node", _NEVER), str(run.shared.get("label", "")))
+        means = known.get("values", {})
+        count = int(subject.get("nodes", 0))
+        stated = exactly(count, plural(count, "node")) if count else case.nodes
         return replace(
             case,
             metrics=run.finished(),
-            nodes=ONE if alone else case.nodes,
+            nodes=ONE if alone else stated,
+            parallelism=means.get(subject.get("parallelism")),
             parameters=parameters,
             engine={**case.engine, "version": version} if case.engine else {},
             model=model_of(subject.get("model", "")),
-            transport=subject.get("transport"),
+            transport=means.get(subject.get("transport"), subject.get("transport")),
             fabric=subject.get("fabric"),
             note="" if version and "engine" in known else note,
             warnings=() if ends in text else (f"It ends before its line {ends!r}.",),

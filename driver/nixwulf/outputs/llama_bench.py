@@ -422,7 +422,8 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     keys = {key for one in reported for key in one}
     differing = {key for key in keys if len({one.get(key) for one in reported}) > 1}
     # A table has a column for what was not left at its default; JSON has all there is.
-    shown = {*_ALWAYS, *differing} if "model_filename" in first.details else None
+    chosen = {key for one in reported for key, value in one.items() if _is_chosen(key, value)}
+    shown = {*_ALWAYS, *differing, *chosen} if "model_filename" in first.details else None
     return Found(
         "llama-bench",
         [metric(row, shown) for row in rows],
@@ -433,6 +434,12 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
         warnings=warnings,
         line=first.line,
     )
+
+
+def _is_chosen(key: str, value: object) -> bool:
+    """Whether a setting of JSON is not at its default; CSV has 0 and 1 for JSON's booleans."""
+    plain = str(int(value)) if isinstance(value, bool) else str(value)
+    return bool(plain != _COLUMNS["defaults"].get(key))
 
 
 def _nodes(row: LlamaBenchRow) -> Nodes:

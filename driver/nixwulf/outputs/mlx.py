@@ -15,11 +15,14 @@ _TRIAL = re.compile(r"Trial (\d+): +(.*)")
 _NUMBER = re.compile(r"[0-9]+\.[0-9]{3}")  # any other is nan, or cut short
 _KEYS = ("prompt_tps", "generation_tps", "peak_memory", "total_time")
 # Lines of mlx.launch and of the two backends.
-_RUNNING = re.compile(r"\[INFO\] Running (?:\S*/)?mlx_lm\.benchmark (?P<arguments>[^\x1b\n]*)")
+_RUNNING = re.compile(
+    r"(?P<launcher>\[INFO\] Running (?:\S*/)?|\bmlx\.launch\b[^\n]*[ /])?"
+    r"\bmlx_lm\.benchmark (?P<arguments>[^\x1b\n]*)"
+)
 _MODEL = re.compile(r"--model[ =](\S+)")
 _COMPLETED = re.compile(r"\[INFO\] Node with rank (\d{1,6}) completed")
 _CUT_SHORT = "The output has no averages: it ended before all trials were done."
-_TRANSPORTS = {"[ring]": "tcp", "[jaccl]": "rdma"}
+_TRANSPORTS = {r"\[ring\]|--backend[ =]ring\b": "tcp", r"\[jaccl\]|--backend[ =]jaccl\b": "rdma"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def read(text: str) -> list[Found]:
     arguments = running["arguments"] if running else ""
     model = _MODEL.search(arguments)
     ranks = len(set(_COMPLETED.findall(text)))
-    transports = [how for mark, how in _TRANSPORTS.items() if mark in text]
+    transports = [how for mark, how in _TRANSPORTS.items() if re.search(mark, text)]
     # Of several ranks: without the option, mlx_lm splits each layer.
     split = "pipeline" if "--pipeline" in arguments else "tensor"
     return [
@@ -91,7 +94,7 @@ def read(text: str) -> list[Found]:
             parameters={"n_prompt": result.prompt_tokens, "n_gen": result.generation_tokens},
             model=model_of(model[1]) if model else {},
             transport=transports[0] if len(transports) == 1 else None,
-            parallelism=split if running else None,
+            parallelism=split if running and running["launcher"] else None,
             warnings=() if "Averages: " in text else (_CUT_SHORT,),
         )
     ]

@@ -163,8 +163,10 @@ class Reading:
             account(partial(_answer, tool), self.text, explain=explain)
             for tool in (self.tools if measured else ())
         ]
-        # What one of two tools left out, the other may have: then both name it.
-        shown = by_label(one for each in accounts for one in each.left_out)
+        # What one of two tools leaves out, the other may have.
+        taken = {(line, label) for each in accounts for line, label, _ in each.used}
+        left = (one for each in accounts for one in each.left_out)
+        shown = by_label(one for one in dict.fromkeys(left) if one[:2] not in taken)
         rest = _left_out(shown, whole=all(each.whole for each in accounts))
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
         yield f"{self.path}: {self._summary(len(reasons))}; {rest}."
