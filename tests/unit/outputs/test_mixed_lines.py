@@ -89,6 +89,7 @@ def test_a_model_of_a_command_above_is_that_of_mlx(tmp_path):
     path = tmp_path / "mlx.txt"
     printed = fixture("mlx/mlx.launch.ring2.txt")
     trials = printed[printed.index("Timing with") :]
+    # no output: a command
     path.write_text(f"$ mlx_lm.benchmark --model org/some-4bit -p 64\n{trials}")
     (record,) = records_of(path, OPEN)
     assert record["case"]["model"] == "org/some-4bit"
