@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nixwulf.cli import options
 from nixwulf.cli.bench import check_new, new_folder, own_folder
-from nixwulf.cli.options import (
-    ENGINE,
-    MODEL,
-    ClusterOption,
-    FilePath,
-    json_format,
-    print_form,
-    print_json,
-    table_format,
-)
 from nixwulf.core.errors import (
     EXIT_GATE,
     EXIT_INTERRUPTED,
@@ -44,11 +35,13 @@ _SOME = click.IntRange(1, _MOST)
 
 
 @click.command()
-@click.option("--cluster", cls=ClusterOption, required=True, help="A cluster file, or its name.")
+@click.option(
+    "--cluster", cls=options.ClusterOption, required=True, help="A cluster file, or its name."
+)
 @click.option(
     "--model",
     required=True,
-    type=MODEL,
+    type=options.MODEL,
     metavar="M",
     help="A known model, a GGUF, a folder of safetensors, ORG/REPO of the hub, or a TOML file.",
 )
@@ -69,7 +62,7 @@ _SOME = click.IntRange(1, _MOST)
     type=click.Choice(["single", "pipeline", "tensor", "replicas"]),
     help="replicas: a server on each node, and requests spread over them; repeatable.",
 )
-@click.option("--engine", type=ENGINE, default=DEFAULT, show_default=True)
+@click.option("--engine", type=options.ENGINE, default=DEFAULT, show_default=True)
 @click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
 @click.option("--n-gen", default=128, show_default=True, type=_SOME)
 @click.option(
@@ -91,7 +84,7 @@ _SOME = click.IntRange(1, _MOST)
 @click.option(
     "--measured",
     metavar="RUN",
-    type=FilePath(),
+    type=options.FilePath(),
     help="Take round trips and bandwidth of TCP from the records of this cluster in a folder.",
 )
 @click.option(
@@ -101,7 +94,7 @@ _SOME = click.IntRange(1, _MOST)
     metavar="GROUP.NAME.KEY=VALUE",
     help="Beside it, the speed with a fact changed, such as fabric.cable.latency_us=7; repeatable.",
 )
-@table_format
+@options.table_format
 def predict(
     cluster: str,
     model: str,
@@ -131,7 +124,7 @@ def predict(
     links = stated_links(loaded) | (links_of(measured, loaded) if measured else {})
     known = read_model(model, quant, size_gib)
     question = Question(loaded, known, **asked, backend=backend.lower(), measured=links)
-    print_form(form, render, answer(question, what_ifs))
+    options.print_form(form, render, answer(question, what_ifs))
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -157,7 +150,9 @@ class _Duration(click.ParamType[float]):
 
 
 @click.command()
-@click.option("--cluster", cls=ClusterOption, help="The cluster to run on (default: the lab).")
+@click.option(
+    "--cluster", cls=options.ClusterOption, help="The cluster to run on (default: the lab)."
+)
 @click.option(
     "--model",
     required=True,
@@ -167,7 +162,7 @@ class _Duration(click.ParamType[float]):
 @click.option(
     "--facts-of",
     default="",
-    type=MODEL,
+    type=options.MODEL,
     metavar="NAME|FILE",
     help="Where the model's facts are, as predict's --model.",
 )
@@ -192,7 +187,7 @@ class _Duration(click.ParamType[float]):
     "--engine",
     "engines",
     multiple=True,
-    type=ENGINE,
+    type=options.ENGINE,
     metavar="NAME",
     help="Repeatable; default: all there are.",
 )
@@ -209,9 +204,9 @@ class _Duration(click.ParamType[float]):
     help="Requests at once, for the goals throughput and ttft.",
 )
 @click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")
+@click.option("--out", type=options.FilePath(), help="Folder of the run (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
-@json_format("Of the ranking: a dry run's, else that of the end.")
+@options.json_format("Of the ranking: a dry run's, else that of the end.")
 @click.pass_context
 def tune(
     ctx: click.Context,
@@ -265,7 +260,7 @@ def tune(
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
     if form == "json" and dry_run:
-        print_json(document(state, budget), "ranking")
+        options.print_json(document(state, budget), "ranking")
         return
     print_ranking(output(stderr=form == "json"), state, budget)
     if not dry_run:
@@ -322,7 +317,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
     render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
     if form == "json":
-        print_json(render.document(state, budget, decision.why), "ranking")
+        options.print_json(render.document(state, budget, decision.why), "ranking")
     if state.lacks_watts and code != EXIT_INTERRUPTED:
         render.print_no_watts(console, state)
     return _exit_code(state, found=top is not None) if code is None else code

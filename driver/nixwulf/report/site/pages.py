@@ -15,22 +15,8 @@ from markupsafe import Markup
 from nixwulf.core.document import Column, Value
 from nixwulf.core.text import clean, plural, unbroken, unit_name
 from nixwulf.report.render import environment
+from nixwulf.report.site import look
 from nixwulf.report.site.figures import explained, figures, overview, why_not, with_words, words
-from nixwulf.report.site.look import (
-    COLUMNS,
-    LIST_COLUMNS,
-    Figure,
-    Links,
-    Trees,
-    brief,
-    cells,
-    costs_of,
-    of_group,
-    page_names,
-    paged,
-    values,
-    within,
-)
 from nixwulf.report.site.rows import (
     Group,
     SiteRow,
@@ -75,7 +61,7 @@ class Site:
     def __init__(self, entries: Iterable[Entry]) -> None:
         keys = ((record_key(entry.record), entry) for entry in entries)
         found = {"-".join(filter(None, key)).removesuffix("Z"): entry for key, entry in keys}
-        names = page_names(found)
+        names = look.page_names(found)
         self.sources = [Source(entry, names[key]) for key, entry in found.items()]
         self.rows = explained(rows_of(self.sources), self.sources)
         self.groups = groups(self.rows)
@@ -90,13 +76,13 @@ class Site:
             "per W": all(cost.per_watt is None for cost in costs),
             "per 1000 US$": all(cost.per_usd is None for cost in costs),
         }
-        return [column for column in COLUMNS if not empty.get(column.head)]
+        return [column for column in look.COLUMNS if not empty.get(column.head)]
 
     @cached_property
     def pages(self) -> dict[str, dict[str, str]]:
         """The file name without suffix of each model, platform and kind of fabric."""
         return {
-            folder: page_names(group.name for group in self.groups if group.folder == folder)
+            folder: look.page_names(group.name for group in self.groups if group.folder == folder)
             for folder in FOLDERS
         }
 
@@ -117,9 +103,9 @@ class Site:
     def _environment(self) -> jinja2.Environment:
         found = environment("report/site/templates")
         found.filters.update(
-            brief=brief,
+            brief=look.brief,
             clean=clean,
-            tree=Trees().of,
+            tree=look.Trees().of,
             unbroken=unbroken,
         )
         found.globals.update(
@@ -136,16 +122,16 @@ class Site:
         return self._environment.get_template(template).render(context)
 
     def _table(self, rows: Iterable[SiteRow], columns: Sequence[Column], root: str) -> list[Markup]:
-        links = Links(root, self.pages)
+        links = look.Links(root, self.pages)
         found = []
         for row in rows:
             if (key := (id(row), root)) not in self._cells:
-                self._cells[key] = cells(row, links)
+                self._cells[key] = look.cells(row, links)
             found.append([self._cells[key][column.head] for column in columns])
         return html_rows(columns, found)
 
     def _index(self) -> Iterator[tuple[str, str]]:
-        parts = paged("index", [("", self._table(self.rows, self.columns, "./"))])
+        parts = look.paged("index", [("", self._table(self.rows, self.columns, "./"))])
         later = {f"rows~{number}.js": part for number, part in enumerate(parts[1:], 2)}
         for name, part in later.items():
             yield name, f"nixwulfRows({json.dumps(name)}, {json.dumps(''.join(part.rows))});\n"
@@ -196,7 +182,7 @@ class Site:
         **context: Any,
     ) -> Iterator[tuple[str, str]]:
         """The pages of a folder's list or of a group, as many as its tables take."""
-        parts = paged(name, tables)
+        parts = look.paged(name, tables)
         context["files"] = [part.file for part in parts]
         for number, part in enumerate(parts, 1):
             shown = {"number": number, "tables": part.tables, "rows": part.rows}
@@ -204,10 +190,10 @@ class Site:
 
     def _list(self, folder: str) -> Iterator[tuple[str, str]]:
         own = [group for group in self.groups if group.folder == folder]
-        links = Links("../", self.pages)
-        found = (of_group(group, best_decode(group.rows), links) for group in own)
-        tables = [("", html_rows(LIST_COLUMNS, found))]
-        context = {"folder": folder, "total": len(own), "columns": LIST_COLUMNS}
+        links = look.Links("../", self.pages)
+        found = (look.of_group(group, best_decode(group.rows), links) for group in own)
+        tables = [("", html_rows(look.LIST_COLUMNS, found))]
+        context = {"folder": folder, "total": len(own), "columns": look.LIST_COLUMNS}
         yield from self._paged(folder, "index", "list.html.j2", tables, **context)
 
     def _group(self, group: Group) -> Iterator[tuple[str, str]]:
@@ -225,7 +211,7 @@ class Site:
             [(heading, self._table(rows, columns, "../")) for heading, rows in tables.items()],
             group=group,
             kind=own if own != "fabric" else "kind of fabric",
-            query=urlencode({own if own != "fabric" else "q": brief(group.name)}),
+            query=urlencode({own if own != "fabric" else "q": look.brief(group.name)}),
             figures=_figures(group),
             columns=columns,
         )
@@ -240,8 +226,8 @@ class Site:
                 "source": source,
                 "record": source.record,
                 "first": own[0],
-                "values": values(own),
-                "costs": costs_of(own),
+                "values": look.values(own),
+                "costs": look.costs_of(own),
                 "explained": words(own)[:_MOST_EXPLAINED],
                 "why_not": why_not(own),
                 "fabric": fabric_name(own[0]) if own[0].crosses else "",
@@ -261,11 +247,11 @@ def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
     return max(decode, key=lambda row: row.value or 0.0, default=None)
 
 
-def _figures(group: Group) -> list[Figure]:
+def _figures(group: Group) -> list[look.Figure]:
     """The figures of a page: what is fast first, then what it depends on."""
     first = overview(group.folder, group.rows, group.name)
     rest = figures(group.rows, group.name)
-    return with_words(within([first, *rest] if first else rest, _FIGURES_BYTES))
+    return with_words(look.within([first, *rest] if first else rest, _FIGURES_BYTES))
 
 
 def _heading(row: SiteRow) -> str:

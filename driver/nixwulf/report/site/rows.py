@@ -28,18 +28,7 @@ from nixwulf.core.text import (
 )
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.report.lines import MetricKey, MetricSummary, band_of, metric_summary
-from nixwulf.results.identity import (
-    COLUMNS,
-    DRAWN_APART,
-    GROUPS,
-    OVER_FABRICS,
-    OVER_NODES,
-    REPLICAS,
-    WORK,
-    is_work,
-    one_name,
-    same,
-)
+from nixwulf.results import identity
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
@@ -136,22 +125,22 @@ class SiteRow:
     @cached_property
     def alone(self) -> Hashable:
         """What rows of one line have in common, also with those on one node."""
-        return same(self.columns, without=OVER_NODES)
+        return identity.same(self.columns, without=identity.OVER_NODES)
 
     @cached_property
     def line(self) -> Hashable:
         """What rows of one line have in common, which one with those on one node is not."""
-        return same(self.columns, without=OVER_FABRICS)
+        return identity.same(self.columns, without=identity.OVER_FABRICS)
 
     @cached_property
     def panel(self) -> Hashable:
         """What rows of one chart have in common."""
-        return same(self.columns, without=DRAWN_APART, conditions=WORK)
+        return identity.same(self.columns, without=identity.DRAWN_APART, conditions=identity.WORK)
 
     @property
     def crosses(self) -> bool:
         """Whether several nodes share the work over a fabric."""
-        return self.nodes > 1 and self.parallelism != REPLICAS
+        return self.nodes > 1 and self.parallelism != identity.REPLICAS
 
     @property
     def link(self) -> str:
@@ -197,7 +186,7 @@ class SiteRow:
         known = [
             f"{word} {self.conditions[key]}"
             for key, word in _TOKENS.items()
-            if key in self.conditions and is_work(key, self.conditions[key])
+            if key in self.conditions and identity.is_work(key, self.conditions[key])
         ]
         others = [
             f"{key.replace('_', ' ')} {scalar(value)}"
@@ -211,8 +200,8 @@ class SiteRow:
         """Those conditions that make up the work: lengths, depth and requests at once."""
         return ", ".join(
             f"{_TOKENS.get(key, key)} {clean(str(self.conditions[key]))}"
-            for key in WORK
-            if key in self.conditions and is_work(key, self.conditions[key])
+            for key in identity.WORK
+            if key in self.conditions and identity.is_work(key, self.conditions[key])
         )
 
     @property
@@ -255,12 +244,12 @@ def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     return SiteRow(
         **{name: row[name] for name in _OF_TABLE},
         source=source,
-        columns={name: row.get(name, "") for name in (*COLUMNS, *GROUPS)}
+        columns={name: row.get(name, "") for name in (*identity.COLUMNS, *identity.GROUPS)}
         | {"machine": record["cluster"].get("machine", "")},
         platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
         fabric_kind=fabric.get("kind", "") if case["nodes"] > 1 else "",
         measured=None if row["value"] is None else metric_summary(row),
-        conditions=one_name(case["parameters"], json.loads(row["conditions"] or "{}")),
+        conditions=identity.one_name(case["parameters"], json.loads(row["conditions"] or "{}")),
         speed_gbps=fabric.get("speed_gbps"),
     )
 
