@@ -17,6 +17,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.query import grouped
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.platforms import load_platform
@@ -481,9 +482,7 @@ def _case(request: Request, engine: str, candidate: Candidate) -> Case:
 
 def first_of_each_reason(out: Sequence[LeftOut[str]]) -> list[LeftOut[str]]:
     """Of strategies left out for one reason the first, whose words count the others."""
-    by_reason: dict[str, list[LeftOut[str]]] = {}
-    for one in out:
-        by_reason.setdefault(one.reason, []).append(one)
+    by_reason = grouped((one.reason, one) for one in out)
     return [
         replace(first, what=f"{first.what} (and {plural(len(others), 'other')})")
         if others

@@ -26,6 +26,7 @@ from nixwulf.core.document import (
     say,
 )
 from nixwulf.core.files import DATA, as_json, read_toml, titled
+from nixwulf.core.query import grouped
 from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.inputs import newest
 from nixwulf.perf.predict import Prediction
@@ -185,9 +186,7 @@ def _then(answer: Answer) -> str:
 
 def _beside(answer: Answer) -> list[str]:
     """Why strategies are left out, a sentence for each reason; and that none of the others fits."""
-    by_reason: dict[str, list[str]] = {}
-    for one in answer.left_out:
-        by_reason.setdefault(one.reason, []).append(how(one.what))
+    by_reason = grouped((one.reason, how(one.what)) for one in answer.left_out)
     sentence = [
         f"Left out: {first}{f' (and {len(others)} more)' if others else ''}: {why}."
         for why, (first, *others) in by_reason.items()

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from nixwulf.core.document import Column, Value
+from nixwulf.core.query import grouped
 from nixwulf.core.text import clean, plural, unbroken, unit_name
 from nixwulf.report.render import environment
 from nixwulf.report.site import look
@@ -201,9 +202,7 @@ class Site:
         # A platform's and a fabric's own column stay: they say what they worked with.
         left_out = {"metric", "model"} if own == "model" else {"metric"}
         columns = [column for column in self.columns if column.head not in left_out]
-        tables: dict[str, list[SiteRow]] = defaultdict(list)
-        for row in sorted(group.rows, key=by_value):
-            tables[_heading(row)].append(row)
+        tables = grouped((_heading(row), row) for row in sorted(group.rows, key=by_value))
         yield from self._paged(
             group.folder,
             self.pages[group.folder][group.name],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import better, rank
+from nixwulf.core.query import grouped
 from nixwulf.core.text import (
     GIB,
     Band,
@@ -345,10 +346,7 @@ def _groups(
     names: Callable[[SiteRow], Iterable[str]],
     describe: Callable[[str, Sequence[SiteRow]], tuple[str, list[Fact]]],
 ) -> list[Group]:
-    found: dict[str, list[SiteRow]] = defaultdict(list)
-    for row in rows:
-        for name in names(row):
-            found[name].append(row)
+    found = grouped((name, row) for row in rows for name in names(row))
     made = []
     for name in sorted(found, key=lambda name: (name.lower(), name)):
         about, facts = describe(name, found[name])
@@ -416,9 +414,7 @@ def _facts_of(name: str) -> dict[str, Any]:
 
 def _fabric(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     """A fact for each fabric by name: what was sold, and what its runs measured on it."""
-    by_name: dict[str, list[SiteRow]] = defaultdict(list)
-    for row in rows:
-        by_name[row.link].append(row)
+    by_name = grouped((row.link, row) for row in rows)
     facts = []
     for name, own in sorted(by_name.items()):
         speeds = sorted({row.speed_gbps for row in own if row.speed_gbps})
