@@ -12,7 +12,7 @@ import ipaddress
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nixwulf.core.files import shipped_text
