@@ -21,7 +21,7 @@ from nixwulf.core.files import cache_dir, first_bytes, inside, read_json
 from nixwulf.core.text import GIB, did_you_mean, some
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.llm import gguf, hub, safetensors
+from nixwulf.llm import catalog, gguf, safetensors
 from nixwulf.llm.catalog import find, is_known, only, weights_of
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
 from nixwulf.perf.inputs import (
@@ -164,16 +164,16 @@ def _of_hub(name: str, quant: str, size_gib: float) -> ModelDescription | None:
 
 def _keep(name: str, folder: Path) -> None:
     """Put config.json and the headers alone of a repository's *.safetensors into a new folder."""
-    found = hub.look(name)
+    found = catalog.look(name)
     files = sorted(file.name for file in found.files)
     shards = [one for one in files if one.endswith(".safetensors") and "/" not in one]
 
     def first(url: str, count: int) -> bytes:
-        return hub.read(url, _MOST_BYTES, first=count)
+        return catalog.read(url, _MOST_BYTES, first=count)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as new:
-        (Path(new) / "config.json").write_bytes(hub.read(found.url("config.json"), _MOST_BYTES))
+        (Path(new) / "config.json").write_bytes(catalog.read(found.url("config.json"), _MOST_BYTES))
         for number, shard in enumerate(shards[:_MOST_SHARDS], 1):
             header = safetensors.header(found.url(shard), first)
             (Path(new) / f"{number:05}.safetensors").write_bytes(header)

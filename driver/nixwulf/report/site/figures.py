@@ -144,11 +144,7 @@ def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
 
 
 def _chart(
-    kind: _Kind,
-    rows: Sequence[SiteRow],
-    lines: Sequence[Sequence[SiteRow]],
-    look: Look,
-    name: str,
+    kind: _Kind, rows: Sequence[SiteRow], lines: Sequence[Sequence[SiteRow]], look: Look, name: str
 ) -> Chart:
     first = rows[0]
     several = len({row.parallelism for own in lines for row in own}) > 1
@@ -179,10 +175,7 @@ def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
     """A line's points: runs of one case are joined at their mean."""
     found = grouped((kind.place(row), row) for row in rows)
     return sorted(
-        (
-            statistics.fmean(kind.at(row) for row in own),
-            speed_of(row.value or 0.0 for row in own),
-        )
+        (statistics.fmean(kind.at(row) for row in own), speed_of(row.value or 0.0 for row in own))
         for own in found.values()
     )
 

@@ -22,14 +22,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import write_atomically
 from nixwulf.core.schema import schema
 from nixwulf.core.secrets import HIDDEN, SECRET_NAME, is_secret
-from nixwulf.core.text import (
-    case_name,
-    fingerprint,
-    link_name,
-    slug,
-    unit_name,
-    with_deviation,
-)
+from nixwulf.core.text import case_name, fingerprint, link_name, slug, unit_name, with_deviation
 from nixwulf.results.publish import patterns
 from nixwulf.results.record import SCHEMA_VERSION, Record, save, sealed
 from nixwulf.results.store import RunFolder
