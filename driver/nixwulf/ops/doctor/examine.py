@@ -26,8 +26,8 @@ from nixwulf.inventory.platforms import (
 from nixwulf.nodes import link, macos
 from nixwulf.nodes.facts import NodeReading, gather_readings
 from nixwulf.nodes.ssh import Connection, open_all
-from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
-from nixwulf.ops.doctor.machine import CHECKS
+from nixwulf.ops.doctor import links, machine
+from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, functions_of, judge
 from nixwulf.ops.preflight import REACHED, programs
 from nixwulf.ops.survey.machines import pci_cards, vram_gib
 from nixwulf.perf.explain.diagnostics import LEAST_SHARE, MOST_TIMES
@@ -103,6 +103,7 @@ def _usual(fabric: Fabric) -> tuple[float, float]:
 
 
 _GATES = "docs/reference/gates.md"
+CHECKS = functions_of(links, machine)
 _ORDER: tuple[State, ...] = ("wrong", "warning", "unknown")
 _STATES: Mapping[str, State] = {"ok": "ok", "refused": "wrong", "unknown": "unknown"}
 

@@ -1,4 +1,4 @@
-"""Checks of links: PCIe, ports of networks, RoCE, cables, and what joins Macs."""
+"""Checks of links: PCIe, ports of networks, RoCE, cables, and what joins Macs; found by names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from nixwulf.core.text import format_significant
 from nixwulf.inventory.fabrics import TRAINED_KINDS
 from nixwulf.nodes.interfaces import ROCE_V2, ipv4_of_gid
-from nixwulf.ops.doctor.findings import Check, Function, Remark, Subject
+from nixwulf.ops.doctor.findings import Check, Remark, Subject
 from nixwulf.plugins.gates import on_lab
 from nixwulf.plugins.gates.kernel import is_older
 
@@ -47,7 +47,7 @@ def _at_most(files: Mapping[str, str], what: str) -> str:
     return min((text for text in both if value(text)), key=value, default="")
 
 
-def _pcie_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _pcie_lanes(subject: Subject, check: Check) -> Iterator[Remark]:
     for _, name, files in _devices(subject):
         now, most = (
             _width(files.get("device/current_link_width", "")),
@@ -57,7 +57,7 @@ def _pcie_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
             yield check.when(now < most, f"{name} runs x{now}", f"x{most}, as both ends can")
 
 
-def _pcie_speed(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _pcie_speed(subject: Subject, check: Check) -> Iterator[Remark]:
     for path, name, files in _devices(subject):
         now = _speed(files.get("device/current_link_speed", ""))
         most = _speed(_at_most(files, "speed"))
@@ -67,7 +67,7 @@ def _pcie_speed(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
             yield check.when(now < most, read, f"{most:g} GT/s, as both ends can")
 
 
-def _pcie_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _pcie_rate(subject: Subject, check: Check) -> Iterator[Remark]:
     """Of interfaces that are one port of one card together, since they share its link."""
     lanes = {float(key): value for key, value in check.numbers["lane_gbps"].items()}
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
@@ -93,7 +93,7 @@ def _pcie_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> I
         yield check.when(rate < speed, read, f"{speed:g} Gbit/s, as the link")
 
 
-def _pcie_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _pcie_errors(subject: Subject, check: Check) -> Iterator[Remark]:
     for path, name, _ in _devices(subject):
         totals: dict[str, int] = {}
         for kind in ("fatal", "nonfatal"):
@@ -106,7 +106,7 @@ def _pcie_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) ->
             yield check.when(any(totals.values()), read)
 
 
-def _carrier(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _carrier(subject: Subject, check: Check) -> Iterator[Remark]:
     known = {one.name: one for one in subject.interfaces}
     for fabric, end in subject.ends:
         if end.interface in known:
@@ -131,7 +131,7 @@ def _modes(lines: Sequence[str]) -> set[int]:
     return found
 
 
-def _port_rate(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _port_rate(subject: Subject, check: Check) -> Iterator[Remark]:
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
     folders = subject.reading.lines.get("@folders", ())
     for one in subject.interfaces:
@@ -160,16 +160,16 @@ def _active_fec(subject: Subject, interface: str) -> str:
     return match[1].strip() if match else ""
 
 
-def _fec(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _fec(subject: Subject, check: Check) -> Iterator[Remark]:
     speeds = {one.name: one.speed_gbps or 0 for one in subject.interfaces if one.carrier}
     for interface, speed in speeds.items():
         ours = _active_fec(subject, interface)
         on = [fabric.name for fabric, end in subject.ends if end.interface == interface]
         theirs = {
             fec
-            for other in everyone
+            for other in subject.others
             for fabric, end in other.ends
-            if other is not subject and fabric.name in on
+            if fabric.name in on
             if (fec := _active_fec(other, end.interface))
         }
         read = f"{interface} has FEC {ours!r}"
@@ -181,7 +181,7 @@ def _fec(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterato
             yield check.ok(read)
 
 
-def _roce_gid(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _roce_gid(subject: Subject, check: Check) -> Iterator[Remark]:
     """Of ports that no fabric of a cluster file has: of those the gate 'gid' knows the index."""
     named = {name for _, end in subject.ends for name in end.rdma_devices}
     for name, device in subject.facts.hardware.rdma.items():
@@ -195,7 +195,7 @@ def _roce_gid(subject: Subject, check: Check, everyone: Sequence[Subject]) -> It
         yield check.when(not right, read)
 
 
-def _roce_mtu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _roce_mtu(subject: Subject, check: Check) -> Iterator[Remark]:
     text = "\n".join(subject.reading.lines.get("@ibv", ()))
     for part in re.split(r"(?m)^hca_id:\s*", text)[1:]:
         name = part.split(maxsplit=1)[0]
@@ -207,7 +207,7 @@ def _roce_mtu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> It
             yield check.when(int(active[1]) < check.numbers["least"], read)
 
 
-def _nic_firmware(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _nic_firmware(subject: Subject, check: Check) -> Iterator[Remark]:
     for one in subject.interfaces:
         lines = subject.reading.lines.get(f"@driver {one.name}", ())
         told = dict(line.partition(":")[::2] for line in lines)
@@ -220,7 +220,7 @@ def _nic_firmware(subject: Subject, check: Check, everyone: Sequence[Subject]) -
             yield Remark(state, read, f"{floor['least']} or newer", floor["source"])
 
 
-def _crc_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _crc_errors(subject: Subject, check: Check) -> Iterator[Remark]:
     for one in subject.interfaces:
         root = f"{_NET}{one.name}/statistics/rx"
         damaged, frames = subject.number(f"{root}_crc_errors"), subject.number(f"{root}_packets")
@@ -229,7 +229,7 @@ def _crc_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
             yield check.when(damaged > frames * check.numbers["most_per_frame"], read)
 
 
-def _one_subnet(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _one_subnet(subject: Subject, check: Check) -> Iterator[Remark]:
     links: dict[ipaddress.IPv4Network, list[str]] = {}
     for one in subject.interfaces:
         if one.carrier and one.medium in _WIRED:
@@ -244,9 +244,7 @@ def _one_subnet(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
         yield check.ok(", ".join(f"{names[0]} in {network}" for network, names in links.items()))
 
 
-def _moved_interface(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Remark]:
+def _moved_interface(subject: Subject, check: Check) -> Iterator[Remark]:
     known = {one.name for one in subject.interfaces}
     owners = {str(at.ip): one.name for one in subject.interfaces for at in one.addresses}
     for _, end in subject.ends:
@@ -258,7 +256,7 @@ def _moved_interface(
             yield check.ok(f"{end.address} is on {owner!r}")
 
 
-def _usb4_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _usb4_lanes(subject: Subject, check: Check) -> Iterator[Remark]:
     # The gate 'usb4' knows the platform's ports, and holds on no lab.
     if any(f.kind in TRAINED_KINDS for f, _ in subject.ends) and not on_lab(subject.node):
         return
@@ -271,9 +269,7 @@ def _usb4_lanes(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
         yield check.when(slow, f"cable {name} {words}")
 
 
-def _thunderbolt_bridge(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Remark]:
+def _thunderbolt_bridge(subject: Subject, check: Check) -> Iterator[Remark]:
     if not subject.mac or not any(one.cable for one in subject.interfaces):
         return
     bridges = [
@@ -285,29 +281,7 @@ def _thunderbolt_bridge(
     yield check.when(bool(bridges), read)
 
 
-def _metal_fast_synch(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Remark]:
+def _metal_fast_synch(subject: Subject, check: Check) -> Iterator[Remark]:
     if subject.mac and any(one.cable for one in subject.interfaces):
         value = subject.first("@fast-synch")
         yield check.when(value != "1", f"MLX_METAL_FAST_SYNCH={value or '(unset)'}")
-
-
-CHECKS: Mapping[str, Function] = {
-    "pcie-lanes": _pcie_lanes,
-    "pcie-speed": _pcie_speed,
-    "pcie-rate": _pcie_rate,
-    "pcie-errors": _pcie_errors,
-    "carrier": _carrier,
-    "port-rate": _port_rate,
-    "fec": _fec,
-    "roce-gid": _roce_gid,
-    "roce-mtu": _roce_mtu,
-    "nic-firmware": _nic_firmware,
-    "crc-errors": _crc_errors,
-    "one-subnet": _one_subnet,
-    "moved-interface": _moved_interface,
-    "usb4-lanes": _usb4_lanes,
-    "thunderbolt-bridge": _thunderbolt_bridge,
-    "metal-fast-synch": _metal_fast_synch,
-}

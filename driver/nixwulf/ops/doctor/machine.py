@@ -1,15 +1,17 @@
-"""Checks of a machine itself: memory, GPU, firmware, containers, and what outlives a login."""
+"""Checks of a machine itself: memory, GPU, firmware, containers, and what outlives a login.
+
+Each function is found by its name, which is that of a check.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import date, datetime
 
 from nixwulf.core.text import GIB
 from nixwulf.nodes.interfaces import AMD
-from nixwulf.ops.doctor.findings import LOG, Check, Function, Remark, Subject
-from nixwulf.ops.doctor.links import CHECKS as OF_LINKS
+from nixwulf.ops.doctor.findings import LOG, Check, Remark, Subject
 from nixwulf.plugins.gates.kernel import is_older
 
 _MIB = 2**20
@@ -19,7 +21,7 @@ def _gib(count: float) -> str:
     return f"{count / GIB:.1f} GiB"
 
 
-def _uma_carve_out(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _uma_carve_out(subject: Subject, check: Check) -> Iterator[Remark]:
     hardware = subject.facts.hardware
     if hardware.targets & set(check.numbers["targets"]):
         for gpu in hardware.gpus:
@@ -28,14 +30,14 @@ def _uma_carve_out(subject: Subject, check: Check, everyone: Sequence[Subject]) 
                 yield check.when(fault, f"{_gib(gpu.vram_bytes)} are the GPU's alone")
 
 
-def _cma(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _cma(subject: Subject, check: Check) -> Iterator[Remark]:
     total, free = (subject.memory.get(name) for name in ("CmaTotal", "CmaFree"))
     if total is not None and free is not None:
         read = f"CmaTotal {total // 1024} kB, CmaFree {free // 1024} kB"
         yield check.when(free > total, read)
 
 
-def _swap(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _swap(subject: Subject, check: Check) -> Iterator[Remark]:
     total, free = subject.memory.get("SwapTotal"), subject.memory.get("SwapFree", 0)
     if total is not None:
         out, available = total - free, subject.facts.memory_available
@@ -43,7 +45,7 @@ def _swap(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterat
         yield check.when(out > available, read)
 
 
-def _swappiness(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _swappiness(subject: Subject, check: Check) -> Iterator[Remark]:
     value = subject.number("/proc/sys/vm/swappiness")
     swaps = [line.split()[0] for line in subject.reading.lines.get("/proc/swaps", ())[1:] if line]
     on_disk = [place for place in swaps if "zram" not in place]
@@ -52,7 +54,7 @@ def _swappiness(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
         yield check.when(bool(on_disk) and value > check.numbers["most"], read)
 
 
-def _shared_memory(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _shared_memory(subject: Subject, check: Check) -> Iterator[Remark]:
     text = "\n".join(subject.reading.lines.get("@shm", ()))
     row = re.search(r"^.* +([0-9]{1,18}) +[0-9]{1,18} +[0-9]{1,18} +\S+ +/dev/shm$", text, re.M)
     if row:
@@ -63,14 +65,14 @@ def _shared_memory(subject: Subject, check: Check, everyone: Sequence[Subject]) 
         yield check.bad(text.splitlines()[-1])
 
 
-def _huge_pages(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _huge_pages(subject: Subject, check: Check) -> Iterator[Remark]:
     free, size = (subject.memory.get(name) for name in ("HugePages_Free", "Hugepagesize"))
     if free is not None and size is not None:
         read = f"{free} free pages of {size // 1024} kB ({_gib(free * size)})"
         yield check.when(free > 0, read)
 
 
-def _memory_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _memory_errors(subject: Subject, check: Check) -> Iterator[Remark]:
     for folder, files in subject.folders("/sys/devices/system/edac/mc/mc*").items():
         name = folder.rpartition("/")[2]
         bad, mended = files.get("ue_count", "0"), files.get("ce_count", "0")
@@ -81,7 +83,7 @@ def _memory_errors(subject: Subject, check: Check, everyone: Sequence[Subject]) 
             yield check.bad(read, state="warning") if mended != "0" else check.ok(read)
 
 
-def _wired_limit(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _wired_limit(subject: Subject, check: Check) -> Iterator[Remark]:
     text = subject.facts.other.get("iogpu.wired_limit_mb", "")
     if subject.mac and text.isdecimal():
         limit = int(text) * _MIB
@@ -89,7 +91,7 @@ def _wired_limit(subject: Subject, check: Check, everyone: Sequence[Subject]) ->
         yield check.when(limit >= subject.facts.memory_total, read)
 
 
-def _bios_date(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _bios_date(subject: Subject, check: Check) -> Iterator[Remark]:
     text = subject.first("/sys/class/dmi/id/bios_date")
     product = subject.facts.other.get("product", "")
     try:
@@ -133,7 +135,7 @@ def _clocks(subject: Subject) -> Iterator[tuple[str, float | None, float | None,
             yield folder.rpartition("/")[2], now, max(mhz for mhz, _ in clocks), load
 
 
-def _gpu_clock(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _gpu_clock(subject: Subject, check: Check) -> Iterator[Remark]:
     for name, now, most, load in _clocks(subject):
         if now is None or not most or load is None:
             continue
@@ -142,9 +144,7 @@ def _gpu_clock(subject: Subject, check: Check, everyone: Sequence[Subject]) -> I
         yield check.when(busy and now < check.numbers["least_share"] * most, read)
 
 
-def _gpu_power_limit(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Remark]:
+def _gpu_power_limit(subject: Subject, check: Check) -> Iterator[Remark]:
     limits = [
         (f"GPU {row['index']}", _number(row.get("limit")), _number(row.get("default_limit")))
         for row in _nvidia(subject)
@@ -157,16 +157,14 @@ def _gpu_power_limit(
             yield check.when(now < made, f"{name} may take {now:g} W", f"{made:g} W, its default")
 
 
-def _gpu_memory_errors(
-    subject: Subject, check: Check, everyone: Sequence[Subject]
-) -> Iterator[Remark]:
+def _gpu_memory_errors(subject: Subject, check: Check) -> Iterator[Remark]:
     for row in _nvidia(subject):
         count = _number(row.get("errors"))
         if count is not None:
             yield check.when(count > 0, f"GPU {row['index']} counts {count:g} since the boot")
 
 
-def _cuda_driver(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _cuda_driver(subject: Subject, check: Check) -> Iterator[Remark]:
     driver = subject.facts.hardware.nvidia_driver
     # 'vllm nvidia_cuda_runtime_cu12-12.8.90.dist-info', 'vllm torch-2.9.0+cu130.dist-info'
     form = re.compile(r"(\S+) (?:nvidia_cuda_runtime\S*-([0-9]+)\.|torch-\S+\+cu([0-9]{2})[0-9])")
@@ -178,7 +176,7 @@ def _cuda_driver(subject: Subject, check: Check, everyone: Sequence[Subject]) ->
             yield check.when(is_older(driver, floor), read, f"driver {floor} or newer")
 
 
-def _container_gpu(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _container_gpu(subject: Subject, check: Check) -> Iterator[Remark]:
     driver = subject.facts.hardware.nvidia_driver
     have = {line.strip() for line in subject.reading.lines.get("@have", ())}
     runtimes = sorted(have & {"docker", "podman"})
@@ -195,7 +193,7 @@ def _container_gpu(subject: Subject, check: Check, everyone: Sequence[Subject]) 
         yield check.bad(f"{', '.join(runtimes)}, and no CDI specification of the GPU")
 
 
-def _docker_socket(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _docker_socket(subject: Subject, check: Check) -> Iterator[Remark]:
     have = {line.strip() for line in subject.reading.lines.get("@have", ())}
     sockets = subject.reading.lines.get("@docker", ())
     if sockets and "docker" in have and "podman" not in have:
@@ -206,7 +204,7 @@ _SYSTEM_USERS = 1000
 """The first user id of a person: logind leaves what belongs to those below it."""
 
 
-def _remove_ipc(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _remove_ipc(subject: Subject, check: Check) -> Iterator[Remark]:
     removes, linger = subject.first("@remove-ipc"), subject.first("@linger").lower()
     user = subject.number("@uid")
     if removes in {"b true", "b false"} and user is not None:
@@ -215,36 +213,13 @@ def _remove_ipc(subject: Subject, check: Check, everyone: Sequence[Subject]) -> 
         yield check.when(removes == "b true" and person and linger == "linger=no", read)
 
 
-def _kernel_log(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _kernel_log(subject: Subject, check: Check) -> Iterator[Remark]:
     if not subject.mac and subject.facts.system:
         there = LOG in subject.reading.lines
         yield check.ok("readable") if there else check.unknown("This user may not read it.")
 
 
-def _tools(subject: Subject, check: Check, everyone: Sequence[Subject]) -> Iterator[Remark]:
+def _tools(subject: Subject, check: Check) -> Iterator[Remark]:
     for name in sorted({line.strip() for line in subject.reading.lines.get("@absent", ())}):
         tells = check.numbers["tells"].get(name)
         yield check.unknown(f"no {name!r} on PATH" + (f", which tells {tells}" if tells else ""))
-
-
-CHECKS: Mapping[str, Function] = {
-    **OF_LINKS,
-    "uma-carve-out": _uma_carve_out,
-    "cma": _cma,
-    "swap": _swap,
-    "swappiness": _swappiness,
-    "shared-memory": _shared_memory,
-    "huge-pages": _huge_pages,
-    "memory-errors": _memory_errors,
-    "wired-limit": _wired_limit,
-    "bios-date": _bios_date,
-    "gpu-clock": _gpu_clock,
-    "gpu-power-limit": _gpu_power_limit,
-    "gpu-memory-errors": _gpu_memory_errors,
-    "cuda-driver": _cuda_driver,
-    "container-gpu": _container_gpu,
-    "docker-socket": _docker_socket,
-    "remove-ipc": _remove_ipc,
-    "kernel-log": _kernel_log,
-    "tools": _tools,
-}

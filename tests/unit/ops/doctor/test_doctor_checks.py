@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from nixwulf.inventory.cluster import Node, load_cluster
 from nixwulf.nodes.facts import NodeReading, _script
 from nixwulf.nodes.interfaces import DOCTOR_FILES
-from nixwulf.ops.doctor.examine import Examination, page, subject_of
+from nixwulf.ops.doctor.examine import CHECKS, Examination, page, subject_of
 from nixwulf.ops.doctor.findings import LOG, Finding, checks, faults, judge
-from nixwulf.ops.doctor.machine import CHECKS
 from tool_outputs import fixture
 
 CLEAN = ("strix-halo", "dgx-spark", "mac-studio", "raspberry-pi-cm5", "pc-with-3090")
