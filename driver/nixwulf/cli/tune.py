@@ -11,14 +11,7 @@ import click
 
 from nixwulf.cli import options
 from nixwulf.cli.bench import check_new, new_folder, own_folder
-from nixwulf.core.errors import (
-    EXIT_GATE,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_RUN_FAILED,
-    InputError,
-    NixwulfError,
-)
+from nixwulf.core import errors
 from nixwulf.plugins.engines import DEFAULT
 
 if TYPE_CHECKING:
@@ -142,7 +135,7 @@ class _Duration(click.ParamType[float]):
         match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", str(value))
         seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
         if not 0 < seconds <= _LONGEST_S:
-            raise InputError(
+            raise errors.InputError(
                 f"--budget {str(value)[:40]!r} is no time up to a week; give one such as 90s, 30m "
                 "or 2h."
             )
@@ -250,12 +243,12 @@ def tune(
     least = min(one.seconds for one in ranked)
     if decide(ranked, budget).next is None:
         if least > _LONGEST_S:
-            raise InputError(
+            raise errors.InputError(
                 f"The quickest of {len(ranked)} strategies takes more than a week; ask for fewer "
                 "tokens by --n-prompt and --n-gen, or fewer --samples."
             )
         enough = min(2 * least + _UNITS["m"], _LONGEST_S) // _UNITS["m"]
-        raise InputError(
+        raise errors.InputError(
             f"A budget of {minutes(budget)} measures no strategy: the quickest takes about "
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
@@ -299,15 +292,15 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
         with _new_run(folder, plan, state), TerminalProgress(beside) as progress:
             decision = measure(state, plan, folder, budget, progress, on_run_end, load)
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    except NixwulfError as error:
+        code = errors.EXIT_INTERRUPTED
+    except errors.NixwulfError as error:
         if not state.took:
             raise
         error.show()
         code, decision = error.exit_code, Decision(None, "it could not go on")
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
-        return EXIT_RUN_FAILED if code is None else code
+        return errors.EXIT_RUN_FAILED if code is None else code
     top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
@@ -318,18 +311,18 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
     click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
     if form == "json":
         options.print_json(render.document(state, budget, decision.why), "ranking")
-    if state.lacks_watts and code != EXIT_INTERRUPTED:
+    if state.lacks_watts and code != errors.EXIT_INTERRUPTED:
         render.print_no_watts(console, state)
     return _exit_code(state, found=top is not None) if code is None else code
 
 
 def _exit_code(state: SearchState, *, found: bool) -> int:
     if state.lacks_watts:
-        return EXIT_RUN_FAILED
+        return errors.EXIT_RUN_FAILED
     if found:
-        return EXIT_OK
+        return errors.EXIT_OK
     phases = [record["failure"]["phase"] for record in state.records.values()]
-    return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
+    return errors.EXIT_GATE if all(phase == "gates" for phase in phases) else errors.EXIT_RUN_FAILED
 
 
 @contextmanager

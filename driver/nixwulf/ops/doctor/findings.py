@@ -1,7 +1,7 @@
 """Findings: what a check read of a machine, what it should be, and what mends it.
 
 The checks are data (data/doctor.toml): a text that is looked for in what a machine printed, or a
-name of a function of links.py or machine.py with the numbers that it compares with.
+name of a function of machine.py with the numbers that it compares with.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cache
 from typing import Any
 
@@ -129,6 +128,9 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
             f"The record is of replicas, each a server of {what}; explain a run of {what}."
         )
     _no_guesses(case.get("parameters", {}))
+    version = record.get("engine", {}).get("version", "")
+    # Of an engine without a day of its own when it was run or published, as far as that is stated.
+    day = record.get("started") or record.get("source", {}).get("date", "")
     return CaseInputs(
         _model(record, plan),
         fabric_of(record),
@@ -136,17 +138,11 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
         case["nodes"],
         case["engine"],
         case.get("parallelism", "single"),
-        record.get("engine", {}).get("version", ""),
+        version,
         record.get("engine", {}).get("backends", "").partition(",")[0].lower(),
-        inputs.age_of(_day_of(record)),
+        inputs.age_of(inputs.day_of(version, day)),
         _shares(record),
     )
-
-
-def _day_of(record: Record) -> date | None:
-    """When its engine was built, else when it was run or published, as far as it states that."""
-    day = record.get("started") or record.get("source", {}).get("date", "")
-    return inputs.day_of(record.get("engine", {}).get("version", ""), day)
 
 
 def newer_than_fitted(record: Record) -> str:
