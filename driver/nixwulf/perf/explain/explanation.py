@@ -41,7 +41,8 @@ from nixwulf.perf.explain.remedies import (
 )
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
 from nixwulf.perf.inputs import Constants, PlatformFacts, Strategy, choose, family
-from nixwulf.perf.predict import Configuration, Prediction, predict, total
+from nixwulf.perf.predict import Prediction, predict, total
+from nixwulf.perf.work import Configuration
 from nixwulf.results.record import Record
 from nixwulf.results.store import PLAN, read_entries, read_plan
 
