@@ -27,7 +27,8 @@ from nixwulf.perf.inputs import (
     family,
     weight_of,
 )
-from nixwulf.perf.predict import Configuration, total, uneven
+from nixwulf.perf.predict import total, uneven
+from nixwulf.perf.work import Configuration
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")

@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import (
-    ClusterOption,
-    FilePath,
-    NamedGroup,
-    choose,
-    confirm,
-    find_cluster,
-    formats,
-    json_format,
-    only_nodes,
-    print_json,
-)
+from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_GATE, InputError
 from nixwulf.core.text import as_typed, clean, plural
 
@@ -34,7 +23,7 @@ if TYPE_CHECKING:
     from nixwulf.ops.survey.machines import Surveyed
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=options.NamedGroup)
 def cluster() -> None:
     """Write a cluster file of what machines say, or hold one against them."""
 
@@ -45,14 +34,14 @@ def cluster() -> None:
     "--from",
     "config",
     metavar="SSH_CONFIG",
-    type=FilePath(),
+    type=options.FilePath(),
     help="Reach hosts by this ssh config; without HOST all that it names.",
 )
 @click.option("--name", help="Of the cluster (default: the output's, or 'mine').")
 @click.option(
     "--output",
     metavar="FILE",
-    type=FilePath(),
+    type=options.FilePath(),
     help="Write to this file and not to standard output.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the output without asking.")
@@ -137,7 +126,9 @@ def _may_write(output: Path, *, force: bool) -> None:
     if output.is_dir():
         raise InputError(f"{str(output)!r} is a folder; give a file such as 'mine.toml'.")
     if output.exists() and not force:
-        confirm(f"{str(output)!r} exists. Overwrite it?", "--force, or give another --output")
+        options.confirm(
+            f"{str(output)!r} exists. Overwrite it?", "--force, or give another --output"
+        )
 
 
 def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:
@@ -222,8 +213,10 @@ def _say_of(found: ClusterDraft, config: Path | None) -> None:
 
 
 @click.command()
-@click.option("--cluster", cls=ClusterOption, help="The cluster (default: the lab that is up).")
-@only_nodes
+@click.option(
+    "--cluster", cls=options.ClusterOption, help="The cluster (default: the lab that is up)."
+)
+@options.only_nodes
 @click.option(
     "--only",
     type=click.Choice(["file", "status", "facts"]),
@@ -232,7 +225,7 @@ def _say_of(found: ClusterDraft, config: Path | None) -> None:
 )
 @click.option("--gate", "gates", multiple=True, metavar="GATE", help="Only this gate; repeatable.")
 @click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
-@json_format("Output format; docs/sweeps.md has the JSON of the gates.")
+@options.json_format("Output format; docs/sweeps.md has the JSON of the gates.")
 @click.pass_context
 def preflight(
     ctx: click.Context,
@@ -263,10 +256,10 @@ def preflight(
     if only == "file":
         from nixwulf.inventory.cluster import load_cluster
 
-        print_file(load_cluster(cluster) if cluster else find_cluster(None)[0])
+        print_file(load_cluster(cluster) if cluster else options.find_cluster(None)[0])
         return
-    found, config = find_cluster(cluster)
-    names = [node.name for node in choose(found, chosen)]
+    found, config = options.find_cluster(cluster)
+    names = [node.name for node in options.choose(found, chosen)]
     reached = {key: one for key, one in connections(found, config).items() if key in names}
     if only:
         fine = {"status": _print_status, "facts": _print_facts}[only](reached, form)
@@ -289,7 +282,7 @@ def hold(
     waived = known_names(waive)
     found = preflight(cluster, connections, waived, known_names(gates, "--gate") or None)
     if form == "json":
-        print_json(found.document())
+        options.print_json(found.document())
     else:
         click.echo(table_of(found))
         for state in ("refused", "waived", "unknown"):
@@ -312,7 +305,7 @@ def _print_status(connections: Mapping[str, Connection], form: str) -> bool:
 
     found = states(connections.values())
     text = "\n".join(one.sentence() for one in found)
-    print_json(found) if form == "json" else click.echo(clean(text))
+    options.print_json(found) if form == "json" else click.echo(clean(text))
     return not any(one.error is not None for one in found)
 
 
@@ -324,19 +317,21 @@ def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
     click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
     machines = reach_machines(connections)
     texts = [facts_text(one.node, machines[name]) for name, one in connections.items()]
-    print_json(machines) if form == "json" else click.echo(clean("\n\n".join(texts)))
+    options.print_json(machines) if form == "json" else click.echo(clean("\n\n".join(texts)))
     return not any(isinstance(machine, str) for machine in machines.values())
 
 
 @click.command()
 @click.argument("hosts", metavar="[HOST]...", nargs=-1)
-@click.option("--cluster", cls=ClusterOption, help="The cluster (default: the lab that is up).")
-@only_nodes
+@click.option(
+    "--cluster", cls=options.ClusterOption, help="The cluster (default: the lab that is up)."
+)
+@options.only_nodes
 @click.option(
     "--ssh-config",
     "config",
     metavar="SSH_CONFIG",
-    type=FilePath(),
+    type=options.FilePath(),
     help="Reach HOST by this ssh config.",
 )
 @click.option(
@@ -344,7 +339,7 @@ def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
     is_flag=True,
     help="Also load machines by llama-bench and links by iperf3, 10 s each: as fast as their kind?",
 )
-@formats(
+@options.formats(
     "text", "json", "ndjson", words="Output format; ndjson is a finding a line, to post or to grep."
 )
 @click.pass_context
@@ -384,12 +379,12 @@ def doctor(
             raise click.UsageError("Give HOST or --cluster: a cluster file names its hosts.")
         found = examine(connect([Node(host, "", host) for host in hosts], config), None, step)
     else:
-        of, lab_config = find_cluster(cluster)
-        names = [node.name for node in choose(of, chosen)]
+        of, lab_config = options.find_cluster(cluster)
+        names = [node.name for node in options.choose(of, chosen)]
         reached = connections(of, lab_config)
         found = examine({name: reached[name] for name in names}, of, step)
     if form == "json":
-        print_json(found.document(), "examination")
+        options.print_json(found.document(), "examination")
     elif form == "ndjson":
         for one in found.findings:
             click.echo(json.dumps(one.document()))

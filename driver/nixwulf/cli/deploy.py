@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import (
-    FilePath,
-    choose,
-    json_format,
-    machines,
-    only_nodes,
-    print_json,
-    report,
-)
-from nixwulf.cli.options import expect_cluster as expect_cluster_option
-from nixwulf.cli.options import flake as flake_option
-from nixwulf.cli.options import prebuilt as prebuilt_option
+from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError, one_line
 
 if TYPE_CHECKING:
@@ -34,12 +23,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@machines
-@only_nodes
+@options.machines
+@options.only_nodes
 @click.option("--phase", type=click.Choice(["install", "verify"]), help="Only this phase.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
-@json_format("Of a dry run's plan.")
-@flake_option
+@options.json_format("Of a dry run's plan.")
+@options.flake
 @click.option(
     "--yes-wipe", multiple=True, metavar="NAME", help="Wipe this node without asking; repeatable."
 )
@@ -49,11 +38,11 @@ if TYPE_CHECKING:
     metavar="NODE=HOSTNAME",
     help="What a node's present system calls itself, if not NODE; repeatable.",
 )
-@expect_cluster_option
-@prebuilt_option
+@options.expect_cluster
+@options.prebuilt
 @click.option(
     "--extra-files",
-    type=FilePath(),
+    type=options.FilePath(),
     help="Copy what is in this folder to the root of each new system, owned by root.",
 )
 @click.option(
@@ -114,7 +103,7 @@ def deploy(
     check_reference(flake)
     if extra_files is not None:
         check_extra_files(extra_files)
-    nodes = choose(cluster, chosen)
+    nodes = options.choose(cluster, chosen)
     names = {node.name for node in nodes}
     expected = _expectations(expect, yes_wipe, names)
     linux = [n for n in nodes if not is_macos(n.platform)]
@@ -127,7 +116,7 @@ def deploy(
         cluster, flake, nodes, expected, expect_cluster, found, prebuilt, extra_files, dry_run
     )
     if form == "json":
-        print_json(vars(plan) | {"cluster": name}, "deployment")
+        options.print_json(vars(plan) | {"cluster": name}, "deployment")
     else:
         click.echo(plan_text(plan))
     if dry_run:
@@ -278,7 +267,7 @@ def _install_all(
     click.echo(f"Installing {plural(len(plans), 'node')}; logs are in {folder}.", err=True)
 
     try:
-        failures = install(plans, connections, folder, report, limit_s)
+        failures = install(plans, connections, folder, options.report, limit_s)
     except KeyboardInterrupt:
         click.echo(
             "Interrupted: a node that was being installed may have no system; run the same "
@@ -328,11 +317,11 @@ def _verify(
 
 
 @click.command()
-@machines
-@only_nodes
+@options.machines
+@options.only_nodes
 @click.option("--dry-run", is_flag=True, help="Print the commands, and reach no node.")
-@flake_option
-@prebuilt_option
+@options.flake
+@options.prebuilt
 @click.option(
     "--rollback", is_flag=True, help="Go back to the generation before the present one; no build."
 )
@@ -344,7 +333,7 @@ def _verify(
     show_default=True,
     help="Seconds after which a node goes back that the driver did not get into again.",
 )
-@expect_cluster_option
+@options.expect_cluster
 @click.pass_context
 def update(
     ctx: click.Context,
@@ -377,7 +366,7 @@ def update(
     cluster = load_cluster(name)
     check_deployable(cluster)
     check_reference(flake)
-    nodes = choose(cluster, chosen)
+    nodes = options.choose(cluster, chosen)
     if rollback and prebuilt_file:
         raise InputError(
             f"--rollback takes a system that the node has, and --prebuilt {str(prebuilt_file)!r} "
@@ -493,7 +482,7 @@ def _bring(
 def _switch(targets: Sequence[Target], seconds: int) -> int:
     from nixwulf.ops.deploy import install as updating
 
-    results = updating.switch_all(targets, seconds, report)
+    results = updating.switch_all(targets, seconds, options.report)
     for result in results:
         click.echo(one_line(updating.sentence(result)), err=result.state not in updating.GOOD)
     reboots = [result.node.name for result in results if result.reboot]

@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import (
-    CLUSTER,
-    NamedGroup,
-    choose,
-    confirm,
-    find_cluster,
-    json_format,
-    machine_progress,
-    machines,
-    only_nodes,
-    open_nodes,
-    print_json,
-)
+from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError, one_line
 from nixwulf.core.text import GIB, as_typed, clean, did_you_mean, some
 
@@ -28,8 +16,8 @@ if TYPE_CHECKING:
     from nixwulf.nodes.ssh import Connection
 
 
-@click.group(cls=NamedGroup, invoke_without_command=True)
-@json_format()
+@click.group(cls=options.NamedGroup, invoke_without_command=True)
+@options.json_format()
 @click.pass_context
 def engines(ctx: click.Context, form: str) -> None:
     """Show the engines' programs on this machine: the ones that the lab's nodes run.
@@ -43,13 +31,13 @@ def engines(ctx: click.Context, form: str) -> None:
     """
     if ctx.invoked_subcommand:
         return
-    (print_json if form == "json" else _print)(_found())
+    (options.print_json if form == "json" else _print)(_found())
 
 
 @engines.command()
 @click.argument("engine", required=False)
-@click.option("--cluster", "name", type=CLUSTER, metavar="FILE|NAME", help="The cluster.")
-@only_nodes
+@click.option("--cluster", "name", type=options.CLUSTER, metavar="FILE|NAME", help="The cluster.")
+@options.only_nodes
 @click.option("--toolbox", metavar="NAME", help="Pull this image instead; sweeps name it so.")
 @click.option("--accept", is_flag=True, help="Hold the toolbox's tag to its digest of today.")
 def install(
@@ -83,7 +71,7 @@ def install(
     from nixwulf.plugins.engines import DEFAULT, find
 
     if engine and not name:
-        show = machine_progress()
+        show = options.machine_progress()
         made = find(engine, "ENGINE").install_local(lambda step, share: show(engine, step, share))
         places = ", ".join(map(str, made.programs.values()))
         click.echo(f"{engine}: {made.version}, {places}")
@@ -93,13 +81,13 @@ def install(
             "Name a cluster with --cluster, to whose nodes llama.cpp is brought, or an engine "
             "alone for this machine: nixwulf engines install vllm"
         )
-    cluster, nodes = open_nodes(name, chosen)
+    cluster, nodes = options.open_nodes(name, chosen)
     if toolbox:
         _pull(toolbox, cluster, nodes, accept=accept)
         return
     if accept:
         raise InputError("--accept is of a toolbox; name it with --toolbox.")
-    for one in bring(nodes, find(DEFAULT), machine_progress()):
+    for one in bring(nodes, find(DEFAULT), options.machine_progress()):
         click.echo(clean(f"{one.node}: {one.how}; {one.version}"))
         if one.idle:
             click.echo(
@@ -110,8 +98,8 @@ def install(
 
 
 @engines.command()
-@machines
-@only_nodes
+@options.machines
+@options.only_nodes
 @click.option("--toolbox", metavar="NAME", help="Remove this image instead.")
 def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
     """Remove what 'nixwulf engines install' brought, and nothing else.
@@ -125,7 +113,7 @@ def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
     from nixwulf.ops.engines import install
     from nixwulf.plugins.engines import DEFAULT, find
 
-    engine, (cluster, nodes) = find(DEFAULT), open_nodes(name, chosen)
+    engine, (cluster, nodes) = find(DEFAULT), options.open_nodes(name, chosen)
     if toolbox:
         image = container.resolve(toolbox, "--toolbox", cluster.source)
         removed = each(lambda node: install.remove_images(node, image), nodes)
@@ -147,7 +135,7 @@ def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool)
     for sentence in held:
         click.echo(sentence, err=True)
     image = container.resolve(name, "--toolbox", cluster.source)
-    for node, programs in install.pull(nodes, image, machine_progress()).items():
+    for node, programs in install.pull(nodes, image, options.machine_progress()).items():
         has = clean(", ".join(programs)) or "no program of an engine"
         click.echo(f"{node}: {image} has {has}")
 
@@ -196,7 +184,7 @@ nodes_too = click.option(
 )
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=options.NamedGroup)
 def models() -> None:
     """Get models, push them to nodes over their fastest fabric, and check every copy.
 
@@ -238,8 +226,8 @@ def get(source: str, only: str | None, revision: str | None, sha256: str | None)
 
 @models.command()
 @click.argument("model")
-@machines
-@only_nodes
+@options.machines
+@options.only_nodes
 @click.option("--engine", metavar="NAME", help="Push to the nodes on which this engine reads it.")
 @click.option("--fabric", metavar="NAME", help="Cross this fabric (default: the fastest shared).")
 @click.pass_context
@@ -268,8 +256,8 @@ def push(
     from nixwulf.ops.models.push import push as push_model
     from nixwulf.ops.models.push import readers
 
-    cluster, config = find_cluster(name)
-    names = [node.name for node in choose(cluster, chosen)]
+    cluster, config = options.find_cluster(name)
+    names = [node.name for node in options.choose(cluster, chosen)]
     if not chosen:
         names = readers(cluster, model, engine)
     elif engine:
@@ -279,7 +267,7 @@ def push(
         if node in names:
             raise GateError(words)
         del reached[node]
-    observe = machine_progress()
+    observe = options.machine_progress()
 
     def copied(node: str, got: int, size: int) -> None:
         observe(node, "copy", got / max(1, size))
@@ -301,8 +289,8 @@ def push(
 
 @models.command("ls")
 @nodes_too
-@only_nodes
-@json_format()
+@options.only_nodes
+@options.json_format()
 def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     """List the models of this machine and, with --cluster, of its nodes.
 
@@ -315,7 +303,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     if cluster or chosen:
         listings |= _from(cluster, chosen, "list")
     if form == "json":
-        print_json({"machines": listings}, "models")
+        options.print_json({"machines": listings}, "models")
         return
     rows = [
         [name, one["name"], _size(one["bytes"]), one["state"], one.get("sha256", "")[:_SHA_DIGITS]]
@@ -336,8 +324,8 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
 @models.command()
 @click.argument("model")
 @nodes_too
-@only_nodes
-@json_format()
+@options.only_nodes
+@options.json_format()
 @click.pass_context
 def verify(
     ctx: click.Context, model: str, cluster: str | None, chosen: tuple[str, ...], form: str
@@ -350,7 +338,7 @@ def verify(
     found = _from(cluster, chosen, "verify", model)
     damaged = {name: one["damaged"] for name, one in found.items() if one["damaged"]}
     if form == "json":
-        print_json({"machines": found}, "verification")
+        options.print_json({"machines": found}, "verification")
     else:
         for name, one in found.items():
             words = "hashed for the first time" if one["first"] else "as it was hashed"
@@ -365,7 +353,7 @@ def verify(
 @models.command()
 @click.argument("model")
 @nodes_too
-@only_nodes
+@options.only_nodes
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> None:
     """Remove a model from this machine's folder or, with --cluster, from the nodes'.
@@ -380,7 +368,7 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
         known = {one["name"]: None for listing in listings.values() for one in listing["models"]}
         raise InputError(f"No model {model!r} on {some([*listings])}; {did_you_mean(model, known)}")
     if not yes:
-        confirm(f"Remove {model!r} from {', '.join(having)}?", "--yes")
+        options.confirm(f"Remove {model!r} from {', '.join(having)}?", "--yes")
     on = () if having == [HERE] else tuple(having)
     for name, one in _from(cluster, on, "remove", model).items():
         click.echo(f"{name}: removed {_size(one['bytes'])}")
@@ -398,7 +386,7 @@ def _from(
         own: dict[str, Callable[..., dict[str, Any]]]
         own = {"list": store.list_models, "verify": store.verify, "remove": store.remove}
         return {HERE: here(own[command], *model)}
-    cluster, nodes = open_nodes(name, chosen)
+    cluster, nodes = options.open_nodes(name, chosen)
     values = {"name": checked_name(cluster, *model)} if model else {}
     results = each(lambda node: on_node(node, command, folder=cluster.models, **values), nodes)
     return dict(zip((one.node.name for one in nodes), results, strict=True))

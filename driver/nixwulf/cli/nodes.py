@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from nixwulf.cli.options import (
-    NamedGroup,
-    choose,
-    cluster_or_lab,
-    confirm,
-    find_cluster,
-    json_format,
-    only_nodes,
-    print_json,
-    report,
-    timeout,
-)
+from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError, one_line
 from nixwulf.core.text import clean, did_you_mean
 
@@ -30,15 +19,15 @@ if TYPE_CHECKING:
     from nixwulf.nodes.ssh import Connection
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=options.NamedGroup)
 def nodes() -> None:
     """Run commands on the nodes of a cluster, and bring hung ones back."""
 
 
 @nodes.command("exec")
-@cluster_or_lab
-@only_nodes
-@timeout(60.0, "How long the command may take on each node.")
+@options.cluster_or_lab
+@options.only_nodes
+@options.timeout(60.0, "How long the command may take on each node.")
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
 def exec_(
@@ -78,9 +67,9 @@ def exec_(
 
 
 @nodes.command()
-@cluster_or_lab
-@only_nodes
-@timeout(600.0, "How long to wait for each node.")
+@options.cluster_or_lab
+@options.only_nodes
+@options.timeout(600.0, "How long to wait for each node.")
 @click.pass_context
 def reboot(
     ctx: click.Context, cluster: str | None, chosen: tuple[str, ...], timeout_s: float
@@ -96,14 +85,14 @@ def reboot(
     from nixwulf.ops.recover import reboot as reboot_all
 
     found, going = _going_down(cluster, chosen)
-    failures = reboot_all(going, timeout_s, report)
+    failures = reboot_all(going, timeout_s, options.report)
     ctx.exit(_failed(failures, "is not rebooted", f"nixwulf nodes recover{found}"))
 
 
 @nodes.command()
-@cluster_or_lab
-@only_nodes
-@timeout(120.0, "How long to wait for each node.")
+@options.cluster_or_lab
+@options.only_nodes
+@options.timeout(120.0, "How long to wait for each node.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def shutdown(
@@ -120,18 +109,20 @@ def shutdown(
     found, going = _going_down(cluster, chosen)
     names = ", ".join(node.node.name for node in going)
     if not yes:
-        confirm(f"Shut {names} down?", "--yes")
+        options.confirm(f"Shut {names} down?", "--yes")
     ctx.exit(
         _failed(
-            shut_down(going, timeout_s, report), "is up", f"nixwulf preflight{found} --only status"
+            shut_down(going, timeout_s, options.report),
+            "is up",
+            f"nixwulf preflight{found} --only status",
         )
     )
 
 
 @nodes.command("recover")
-@cluster_or_lab
-@only_nodes
-@timeout(600.0, "How long each reboot may take.")
+@options.cluster_or_lab
+@options.only_nodes
+@options.timeout(600.0, "How long each reboot may take.")
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="A gate that need not hold; repeatable."
 )
@@ -170,7 +161,7 @@ def recover_(
         found.cluster,
         found.everyone,
         found.names,
-        report,
+        options.report,
         waived=waived,
         deadline_s=timeout_s,
         steps=STEPS[: STEPS.index(up_to) + 1],
@@ -203,7 +194,7 @@ def _going_down(name: str | None, chosen: tuple[str, ...]) -> tuple[str, list[Co
     together = [name for group in groups(found.cluster, found.names) for name in group]
     for other in together:
         if other not in found.names:
-            report(other, "goes down too, for it shares a USB4 RDMA link with a node named")
+            options.report(other, "goes down too, for it shares a USB4 RDMA link with a node named")
     return f" --cluster {shlex.quote(str(name))}", [found.everyone[name] for name in together]
 
 
@@ -223,15 +214,15 @@ def _found(name: str | None, chosen: tuple[str, ...]) -> _Found:
     """A cluster, or the one lab that is up."""
     from nixwulf.nodes.ssh import connections
 
-    cluster, config = find_cluster(name)
-    names = [node.name for node in choose(cluster, chosen)]
+    cluster, config = options.find_cluster(name)
+    names = [node.name for node in options.choose(cluster, chosen)]
     return _Found(cluster, connections(cluster, config), names)
 
 
 _name = click.option("--name", default="lab", show_default=True, help="The lab's name.")
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=options.NamedGroup)
 def lab() -> None:
     """Bring a cluster of network namespaces on this machine up and down.
 
@@ -276,7 +267,7 @@ def up(name: str, cluster: str, nodes: int | None) -> None:
 
 @lab.command()
 @_name
-@json_format()
+@options.json_format()
 @click.pass_context
 def status(ctx: click.Context, name: str, form: str) -> None:
     """Show a lab's nodes and fabrics: what shapes them, and what was asked for.
@@ -292,7 +283,7 @@ def status(ctx: click.Context, name: str, form: str) -> None:
     found = labs.find(name)
     fabrics = found.status() if found.is_up else {}
     if form == "json":
-        print_json(_document(found, fabrics), "lab")
+        options.print_json(_document(found, fabrics), "lab")
     elif found.is_up:
         click.echo(f"Lab {name!r} is up; ssh -F {found.ssh_config} NODE")
         for node in found.cluster.nodes:

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import (
-    FilePath,
-    fail_below,
-    formats,
-    json_format,
-    print_form,
-    print_json,
-    require_none,
-    table_format,
-)
+from nixwulf.cli import options
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import read_json, read_toml
 from nixwulf.core.text import plural
@@ -34,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=FilePath())
-@formats(
+@click.argument("folder", metavar="DIR", type=options.FilePath())
+@options.formats(
     *("html", "md", "csv", "json", "svg", "llama-benchy", "spark-arena"),
     words="html (with Markdown beside it) is written into DIR; the others are printed, svg being "
     "the plot of decode against the measured round trip, llama-benchy tables as that tool prints "
@@ -70,11 +61,11 @@ def report(folder: Path, form: str) -> None:
 
 
 @click.command()
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=FilePath())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.FilePath())
 @click.option(
     "--out",
     required=True,
-    type=FilePath(),
+    type=options.FilePath(),
     help="Folder of the site, which is replaced as a whole; it must be new, empty, or a site.",
 )
 def site(paths: tuple[Path, ...], out: Path) -> None:
@@ -107,7 +98,7 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
     "--in",
     "folder",
     metavar="DIR",
-    type=FilePath(),
+    type=options.FilePath(),
     default="results",
     show_default=True,
     help="Where queries choose from.",
@@ -118,8 +109,10 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
     metavar="KEY",
     help="Dimension to compare across: fabric, model, depth, ...; repeatable.",
 )
-@fail_below("Exit with 1 when B is shown to be below this share of A, such as 0.95, or failed.")
-@table_format
+@options.fail_below(
+    "Exit with 1 when B is shown to be below this share of A, such as 0.95, or failed."
+)
+@options.table_format
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -145,14 +138,14 @@ def compare(
     from nixwulf.results.compare.comparison import read_side
 
     compared = comparison.compare(read_side(a, folder), read_side(b, folder), over)
-    print_form(form, render, compared, limit)
+    options.print_form(form, render, compared, limit)
     if limit is not None:
         ctx.exit(compared.exit_code(limit))
 
 
 @click.command()
-@click.argument("path", metavar="RECORD|RUN", type=FilePath())
-@table_format
+@click.argument("path", metavar="RECORD|RUN", type=options.FilePath())
+@options.table_format
 def explain(path: Path, form: str) -> None:
     """Explain records: measured beside predicted, the bottleneck, what would help.
 
@@ -166,11 +159,11 @@ def explain(path: Path, form: str) -> None:
     from nixwulf.perf.explain.explanation import explain as explain_path
 
     explained, rest = explain_path(find_results(path))
-    print_form(form, text, explained, rest)
+    options.print_form(form, text, explained, rest)
 
 
 @click.command()
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=FilePath())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.FilePath())
 def validate(paths: tuple[Path, ...]) -> None:
     """Check records, run folders, sweeps (.yaml), clusters, platforms and models (.toml).
 
@@ -187,7 +180,7 @@ def validate(paths: tuple[Path, ...]) -> None:
             counts[_check(path, known)] += 1
         except InputError as error:
             problems.append(error.format_message())
-    require_none(problems)
+    options.require_none(problems)
     valid = ", ".join(plural(count, kind) for kind, count in sorted(counts.items()))
     click.echo(f"{valid}: valid.")
 
@@ -266,10 +259,10 @@ _MOST_WORDS = 15
 
 
 @click.command()
-@click.argument("run", metavar="RUN", type=FilePath())
+@click.argument("run", metavar="RUN", type=options.FilePath())
 @click.option(
     "--out",
-    type=FilePath(),
+    type=options.FilePath(),
     default="results",
     show_default=True,
     help="Where the folder of the results is written.",
@@ -288,7 +281,9 @@ _MOST_WORDS = 15
     help="Leave what is of this kind in; repeatable.",
 )
 @click.option("--lab", is_flag=True, help="Publish a run of the lab nevertheless.")
-@json_format("How to show what was taken out and which words are unknown, all of them in JSON.")
+@options.json_format(
+    "How to show what was taken out and which words are unknown, all of them in JSON."
+)
 def publish(
     run: Path, out: Path, others: tuple[str, ...], keep: tuple[str, ...], lab: bool, form: str
 ) -> None:
@@ -326,7 +321,7 @@ def publish(
     if form == "json":
         place = made.write(out)
         taken = {"clusters": made.clusters, "taken_out": made.found, "unknown": unknown}
-        print_json({"folder": str(place), **taken}, "publication")
+        options.print_json({"folder": str(place), **taken}, "publication")
         return
     _show_unknown(run, unknown)
     if unknown and sys.stdin.isatty():

@@ -9,25 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nixwulf.cli import options
 from nixwulf.cli.bench import check_new, new_folder, own_folder
-from nixwulf.cli.options import (
-    ENGINE,
-    MODEL,
-    ClusterOption,
-    FilePath,
-    json_format,
-    print_form,
-    print_json,
-    table_format,
-)
-from nixwulf.core.errors import (
-    EXIT_GATE,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_RUN_FAILED,
-    InputError,
-    NixwulfError,
-)
+from nixwulf.core import errors
 from nixwulf.plugins.engines import DEFAULT
 
 if TYPE_CHECKING:
@@ -44,11 +28,13 @@ _SOME = click.IntRange(1, _MOST)
 
 
 @click.command()
-@click.option("--cluster", cls=ClusterOption, required=True, help="A cluster file, or its name.")
+@click.option(
+    "--cluster", cls=options.ClusterOption, required=True, help="A cluster file, or its name."
+)
 @click.option(
     "--model",
     required=True,
-    type=MODEL,
+    type=options.MODEL,
     metavar="M",
     help="A known model, a GGUF, a folder of safetensors, ORG/REPO of the hub, or a TOML file.",
 )
@@ -69,7 +55,7 @@ _SOME = click.IntRange(1, _MOST)
     type=click.Choice(["single", "pipeline", "tensor", "replicas"]),
     help="replicas: a server on each node, and requests spread over them; repeatable.",
 )
-@click.option("--engine", type=ENGINE, default=DEFAULT, show_default=True)
+@click.option("--engine", type=options.ENGINE, default=DEFAULT, show_default=True)
 @click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
 @click.option("--n-gen", default=128, show_default=True, type=_SOME)
 @click.option(
@@ -91,7 +77,7 @@ _SOME = click.IntRange(1, _MOST)
 @click.option(
     "--measured",
     metavar="RUN",
-    type=FilePath(),
+    type=options.FilePath(),
     help="Take round trips and bandwidth of TCP from the records of this cluster in a folder.",
 )
 @click.option(
@@ -101,7 +87,7 @@ _SOME = click.IntRange(1, _MOST)
     metavar="GROUP.NAME.KEY=VALUE",
     help="Beside it, the speed with a fact changed, such as fabric.cable.latency_us=7; repeatable.",
 )
-@table_format
+@options.table_format
 def predict(
     cluster: str,
     model: str,
@@ -131,7 +117,7 @@ def predict(
     links = stated_links(loaded) | (links_of(measured, loaded) if measured else {})
     known = read_model(model, quant, size_gib)
     question = Question(loaded, known, **asked, backend=backend.lower(), measured=links)
-    print_form(form, render, answer(question, what_ifs))
+    options.print_form(form, render, answer(question, what_ifs))
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -149,7 +135,7 @@ class _Duration(click.ParamType[float]):
         match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", str(value))
         seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
         if not 0 < seconds <= _LONGEST_S:
-            raise InputError(
+            raise errors.InputError(
                 f"--budget {str(value)[:40]!r} is no time up to a week; give one such as 90s, 30m "
                 "or 2h."
             )
@@ -157,7 +143,9 @@ class _Duration(click.ParamType[float]):
 
 
 @click.command()
-@click.option("--cluster", cls=ClusterOption, help="The cluster to run on (default: the lab).")
+@click.option(
+    "--cluster", cls=options.ClusterOption, help="The cluster to run on (default: the lab)."
+)
 @click.option(
     "--model",
     required=True,
@@ -167,7 +155,7 @@ class _Duration(click.ParamType[float]):
 @click.option(
     "--facts-of",
     default="",
-    type=MODEL,
+    type=options.MODEL,
     metavar="NAME|FILE",
     help="Where the model's facts are, as predict's --model.",
 )
@@ -192,7 +180,7 @@ class _Duration(click.ParamType[float]):
     "--engine",
     "engines",
     multiple=True,
-    type=ENGINE,
+    type=options.ENGINE,
     metavar="NAME",
     help="Repeatable; default: all there are.",
 )
@@ -209,9 +197,9 @@ class _Duration(click.ParamType[float]):
     help="Requests at once, for the goals throughput and ttft.",
 )
 @click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")
+@click.option("--out", type=options.FilePath(), help="Folder of the run (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
-@json_format("Of the ranking: a dry run's, else that of the end.")
+@options.json_format("Of the ranking: a dry run's, else that of the end.")
 @click.pass_context
 def tune(
     ctx: click.Context,
@@ -255,17 +243,17 @@ def tune(
     least = min(one.seconds for one in ranked)
     if decide(ranked, budget).next is None:
         if least > _LONGEST_S:
-            raise InputError(
+            raise errors.InputError(
                 f"The quickest of {len(ranked)} strategies takes more than a week; ask for fewer "
                 "tokens by --n-prompt and --n-gen, or fewer --samples."
             )
         enough = min(2 * least + _UNITS["m"], _LONGEST_S) // _UNITS["m"]
-        raise InputError(
+        raise errors.InputError(
             f"A budget of {minutes(budget)} measures no strategy: the quickest takes about "
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
     if form == "json" and dry_run:
-        print_json(document(state, budget), "ranking")
+        options.print_json(document(state, budget), "ranking")
         return
     print_ranking(output(stderr=form == "json"), state, budget)
     if not dry_run:
@@ -304,15 +292,15 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
         with _new_run(folder, plan, state), TerminalProgress(beside) as progress:
             decision = measure(state, plan, folder, budget, progress, on_run_end, load)
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    except NixwulfError as error:
+        code = errors.EXIT_INTERRUPTED
+    except errors.NixwulfError as error:
         if not state.took:
             raise
         error.show()
         code, decision = error.exit_code, Decision(None, "it could not go on")
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
-        return EXIT_RUN_FAILED if code is None else code
+        return errors.EXIT_RUN_FAILED if code is None else code
     top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
@@ -322,19 +310,19 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
     render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
     if form == "json":
-        print_json(render.document(state, budget, decision.why), "ranking")
-    if state.lacks_watts and code != EXIT_INTERRUPTED:
+        options.print_json(render.document(state, budget, decision.why), "ranking")
+    if state.lacks_watts and code != errors.EXIT_INTERRUPTED:
         render.print_no_watts(console, state)
     return _exit_code(state, found=top is not None) if code is None else code
 
 
 def _exit_code(state: SearchState, *, found: bool) -> int:
     if state.lacks_watts:
-        return EXIT_RUN_FAILED
+        return errors.EXIT_RUN_FAILED
     if found:
-        return EXIT_OK
+        return errors.EXIT_OK
     phases = [record["failure"]["phase"] for record in state.records.values()]
-    return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
+    return errors.EXIT_GATE if all(phase == "gates" for phase in phases) else errors.EXIT_RUN_FAILED
 
 
 @contextmanager

@@ -27,6 +27,7 @@ elif [ -f "$1" ]; then
 fi
 """
 _MOST_JSON = 1 << 20
+_DESCRIBED = ("architecture", "parameters", "active_parameters", "weights")
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,7 @@ class PlacedModel:
         return {
             "name": self.model.name,
             "random_weights": True,
-            "architecture": random.architecture,
-            "parameters": random.parameters,
-            "active_parameters": random.active_parameters,
-            "weights": random.weights,
+            **{key: getattr(random, key) for key in _DESCRIBED},
             **size,
         }
 

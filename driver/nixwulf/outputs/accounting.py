@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nixwulf.core.query import grouped
 from nixwulf.outputs import ParseError
 
 # No part of a word, an address, a version, a date or a path; a unit may follow.
@@ -84,9 +85,7 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
 def _kinds(tokens: Sequence[_Token], budget: int) -> list[list[_Token]]:
     """What is alike together or, where each can be looked at, each alone."""
     each = 2 * len(tokens) < budget
-    kinds: dict[Hashable, list[_Token]] = {}
-    for token in tokens:
-        kinds.setdefault(token.start if each else token.kind, []).append(token)
+    kinds = grouped((token.start if each else token.kind, token) for token in tokens)
     return list(kinds.values())
 
 
@@ -196,9 +195,7 @@ def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:
 
 def by_label(left_out: Iterable[tuple[int, str, str]]) -> list[str]:
     """Each label once, with the first line that has it: 'line 9: Peak requests (5 and 2 more)'."""
-    labels: dict[str, list[tuple[int, str]]] = {}
-    for line, label, number in left_out:
-        labels.setdefault(label, []).append((line, number))
+    labels = grouped((label, (line, number)) for line, label, number in left_out)
     return [
         f"line {alike[0][0]}: {label} ({alike[0][1]}"
         + (f" and {len(alike) - 1} more)" if len(alike) > 1 else ")")

@@ -15,27 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nixwulf import outputs
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.text import plural
-from nixwulf.outputs import (
-    ANY,
-    NUMBER,
-    ONE,
-    PAIR,
-    Found,
-    ParseError,
-    Tool,
-    as_printed,
-    cells,
-    exactly,
-    mean_and_deviation,
-    model_of,
-    without_result,
-)
 
 _FOLDER = DATA / "outputs"
-_NODES = {"": ANY, "one": ONE, "pair": PAIR}
+_NODES = {"": outputs.ANY, "one": outputs.ONE, "pair": outputs.PAIR}
 _PLACE = re.compile(r"(?<!\?P)<(\w+)>")
 _SUBJECT = ("model", "version", "note", "fabric", "nodes", "parallelism", "transport")
 _NEVER = r"(?!)"
@@ -108,7 +94,9 @@ class _Run:
             if key not in alike:
                 alike[key] = replace(one, conditions=conditions, observed=observed)
             samples.setdefault(key, []).extend(one.samples)
-        return as_printed(replace(one, samples=tuple(samples[key])) for key, one in alike.items())
+        return outputs.as_printed(
+            replace(one, samples=tuple(samples[key])) for key, one in alike.items()
+        )
 
 
 class _Description:
@@ -151,7 +139,9 @@ class _Description:
         """The columns of a table that a line is the head of, and the table; else none."""
         for table in self.tables:
             if all(name in line for name in table["head"]) and len(line) < _LONGEST_LINE:
-                names = cells(line) or re.findall(_words(table["columns"]), line.lstrip("# "))
+                names = outputs.cells(line) or re.findall(
+                    _words(table["columns"]), line.lstrip("# ")
+                )
                 whole = [one for one in table["columns"] if one.endswith(names[0])]
                 if whole and names[0] not in whole:  # the beginning of a paste is cut off
                     names[0] = whole[0]
@@ -159,7 +149,7 @@ class _Description:
                     return names, table
         return [], {}
 
-    def read(self, text: str) -> list[Found]:
+    def read(self, text: str) -> list[outputs.Found]:
         """A case a run; raises ParseError where there is none."""
         streams = {"": [_Run()]}
         for number, line in enumerate(map(_short, text.splitlines()), 1):
@@ -175,7 +165,9 @@ class _Description:
             for number, run in enumerate(kept, 1)
         ]
         if not found:
-            raise without_result(self.name, f"one such as {self.document['example']!r}", text)
+            raise outputs.without_result(
+                self.name, f"one such as {self.document['example']!r}", text
+            )
         return found
 
     def _source(self, line: str) -> str:
@@ -253,9 +245,9 @@ class _Description:
     ) -> Metric:
         """A number, or a mean with its deviation, in the unit of records; raises ParseError."""
         known = self.metrics[value]
-        numbers = mean_and_deviation(text.rstrip("% "))
+        numbers = outputs.mean_and_deviation(text.rstrip("% "))
         if numbers is None:
-            raise ParseError(f"{value} is {text[:40]!r}, expected a number.")
+            raise outputs.ParseError(f"{value} is {text[:40]!r}, expected a number.")
         times = known.get("times", 1)
         over = float(observed[known["over"]]) if "over" in known else 1.0
         mean, deviation = _times(numbers[0] / (over or 1.0), times), numbers[1]
@@ -283,14 +275,14 @@ class _Description:
             if value in self.metrics and conditions.get(self.metrics[value].get("of")) != 0:
                 try:
                     yield self._metric(value, text, conditions, beside)
-                except ParseError as error:
+                except outputs.ParseError as error:
                     problem = error.format_message()
-                    raise ParseError(f"{self.name}, line {line}: {problem}") from None
+                    raise outputs.ParseError(f"{self.name}, line {line}: {problem}") from None
 
-    def failed(self) -> Found:
+    def failed(self) -> outputs.Found:
         """A case that has no result."""
         known = self.document
-        return Found(
+        return outputs.Found(
             known.get("benchmark", self.name),
             (),
             machines=known.get("machines", False),
@@ -298,7 +290,7 @@ class _Description:
             engine={"name": known["engine"]} if "engine" in known else {},
         )
 
-    def _found(self, run: _Run, parameters: Mapping[str, Any], text: str) -> Found:
+    def _found(self, run: _Run, parameters: Mapping[str, Any], text: str) -> outputs.Found:
         known, subject = self.document, run.subject
         version = subject.get("version", "")
         note = subject.get("note") or (f"{self.name} {version}" if version else "")
@@ -306,15 +298,15 @@ class _Description:
         alone = re.search(known.get("one_node", _NEVER), str(run.shared.get("label", "")))
         means = known.get("values", {})
         count = int(subject.get("nodes", 0))
-        stated = exactly(count, plural(count, "node")) if count else case.nodes
+        stated = outputs.exactly(count, plural(count, "node")) if count else case.nodes
         return replace(
             case,
             metrics=run.finished(),
-            nodes=ONE if alone else stated,
+            nodes=outputs.ONE if alone else stated,
             parallelism=means.get(subject.get("parallelism")),
             parameters=parameters,
             engine={**case.engine, "version": version} if case.engine else {},
-            model=model_of(subject.get("model", "")),
+            model=outputs.model_of(subject.get("model", "")),
             transport=means.get(subject.get("transport"), subject.get("transport")),
             fabric=subject.get("fabric"),
             note="" if version and "engine" in known else note,
@@ -330,7 +322,7 @@ def _short(line: str) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(_PLACE.sub(rf"(?P<\1>(?<!\\d)(?<!\\d[.,]){NUMBER})", text))
+    return re.compile(_PLACE.sub(rf"(?P<\1>(?<!\\d)(?<!\\d[.,]){outputs.NUMBER})", text))
 
 
 def _words(columns: Mapping[str, str]) -> str:
@@ -341,7 +333,7 @@ def _words(columns: Mapping[str, str]) -> str:
 
 def _row(names: Sequence[str], line: str) -> dict[str, str]:
     """The cells of a line of a table by its columns; empty where it is no row of it."""
-    found = (cells(line) or line.split()) if names else []
+    found = (outputs.cells(line) or line.split()) if names else []
     if not found or len(found) != len(names) or not any(cell[:1].isdigit() for cell in found):
         return {}
     return dict(zip(names, found, strict=True))
@@ -350,7 +342,7 @@ def _row(names: Sequence[str], line: str) -> dict[str, str]:
 def _value(text: str) -> int | float | str:
     if _WHOLE.fullmatch(text):
         return int(text)
-    return float(text) if re.fullmatch(NUMBER, text) else text
+    return float(text) if re.fullmatch(outputs.NUMBER, text) else text
 
 
 def _times(number: float, factor: float) -> float:
@@ -358,10 +350,12 @@ def _times(number: float, factor: float) -> float:
     return float(f"{number * factor:.12g}")
 
 
-def _tool(path: Path) -> Tool:
+def _tool(path: Path) -> outputs.Tool:
     known = _Description(path)
     what, failed = known.document["what"], known.failed()
-    return Tool(known.name, known.recognises, known.read, reads_all=True, what=what, failed=failed)
+    return outputs.Tool(
+        known.name, known.recognises, known.read, reads_all=True, what=what, failed=failed
+    )
 
 
 class Kind(NamedTuple):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
+from nixwulf.core.query import grouped
 from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _HEADING = re.compile(
@@ -109,10 +110,7 @@ def read(text: str) -> list[Found]:
     }
     devices = {row.details.get("device") for row in rows}
     seen = {"device": devices.pop()} if len(devices) == 1 else {}
-    groups: dict[tuple[Any, ...], list[LatencyRow | BandwidthRow]] = {}
-    for row in rows:
-        key = (type(row), row.bytes, *sorted(row.details.items()))
-        groups.setdefault(key, []).append(row)
+    groups = grouped(((type(row), row.bytes, *sorted(row.details.items())), row) for row in rows)
     metrics = []
     for own in groups.values():
         details = {key: value for key, value in own[0].details.items() if key not in seen}

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log
-from typing import NamedTuple
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import Band
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.inputs import Constants, FabricFacts, PlatformFacts, Strategy, choose, family
-from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
+from nixwulf.perf.work import PARTS, Configuration, Work, decode_step, prompt_pass, tokens_a_step
 from nixwulf.plugins.engines import performance
 
 METRICS = ("decode", "prompt", "serve")
@@ -45,15 +44,6 @@ class Prediction:
     def band(self) -> Band:
         """The value and its interval."""
         return Band(self.value, self.low, self.high)
-
-
-class Configuration(NamedTuple):
-    """Nodes, the model that they run and how; fabric: the link between them, None on one node."""
-
-    platforms: Sequence[PlatformFacts]
-    model: ModelFacts
-    strategy: Strategy
-    fabric: FabricFacts | None
 
 
 def predict(
@@ -175,17 +165,16 @@ def total(of: Configuration, metric: str) -> tuple[Work, float]:
 
 def _works(of: Configuration, metric: str) -> tuple[dict[str, Work], float]:
     """That of prompts and that of decoding; of a metric that has both, both."""
-    platforms, model, strategy, fabric = of
+    strategy = of.strategy
     _check(of, metric)
     if metric == "decode":
-        step = decode_step(platforms, model, fabric, strategy)
-        return {"decode": step}, tokens_a_step(strategy)
-    prompts = {"prompt": prompt_pass(platforms, model, fabric, strategy)}
+        return {"decode": decode_step(of)}, tokens_a_step(strategy)
+    prompts = {"prompt": prompt_pass(of)}
     if metric == "prompt":
         return prompts, float(strategy.n_prompt * strategy.batch)
-    steps = strategy.n_gen * strategy.batch / tokens_a_step(strategy)
-    answers = decode_step(platforms, model, fabric, strategy).times(steps)
-    return prompts | {"decode": answers}, float(strategy.n_gen * strategy.batch)
+    tokens = float(strategy.n_gen * strategy.batch)
+    answers = decode_step(of).times(tokens / tokens_a_step(strategy))
+    return prompts | {"decode": answers}, tokens
 
 
 def _check(of: Configuration, metric: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import ceil, inf, log2
 from operator import add, attrgetter
+from typing import NamedTuple
 
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.llm.model_facts import ModelFacts
@@ -91,22 +92,24 @@ class Work:
 _all = attrgetter(*(field.name for field in fields(Work)))
 
 
+class Configuration(NamedTuple):
+    """Nodes, the model that they run and how; fabric: the link between them, None on one node."""
+
+    platforms: Sequence[PlatformFacts]
+    model: ModelFacts
+    strategy: Strategy
+    fabric: FabricFacts | None
+
+
 def forward(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    fabric: FabricFacts | None,
-    strategy: Strategy,
-    *,
-    tokens: float,
-    sequences: int,
-    depth: float,
-    prompt: bool = False,
+    of: Configuration, *, tokens: float, sequences: int, depth: float, prompt: bool = False
 ) -> Work:
     """The work of one pass of some tokens through all layers.
 
-    fabric: the link between the nodes; None on one node. depth: tokens in the cache of each
-    sequence. prompt: whether they are a chunk of one: weights are read while others are multiplied.
+    depth: tokens in the cache of each sequence. prompt: whether they are a chunk of one: weights
+    are read while others are multiplied.
     """
+    platforms, model, strategy, fabric = of
     nodes = len(platforms)
     tensor = strategy.parallelism == "tensor" and nodes > 1
     shares = _shares(platforms, strategy, tensor=tensor)
@@ -142,18 +145,12 @@ def forward(
     work = Work(*map(max if tensor else sum, columns)) + Work(launches=_launches(model))
     if nodes == 1 or fabric is None:
         return work
-    return work + _exchanges(platforms, model, fabric, strategy, tokens, depth)
+    return work + _exchanges(of, fabric, tokens, depth)
 
 
-def _exchanges(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    fabric: FabricFacts,
-    strategy: Strategy,
-    tokens: float,
-    depth: float,
-) -> Work:
+def _exchanges(of: Configuration, fabric: FabricFacts, tokens: float, depth: float) -> Work:
     """What several nodes exchange in a pass: sums of a split of tensors, hops of a pipeline."""
+    platforms, model, strategy, _ = of
     nodes, engine = len(platforms), performance(strategy.engine)
     # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
     servers = nodes - (platforms[0].kind != "cpu")
@@ -168,39 +165,25 @@ def _exchanges(
     return Work(hops=count, latency=count * latency, transfer=(nodes - 1) * transfer)
 
 
-def decode_step(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    fabric: FabricFacts | None,
-    strategy: Strategy,
-) -> Work:
-    """One step of a batch, with the cache half full; with drafts, all of them checked.
-
-    fabric: the link between the nodes; None on one node.
-    """
+def decode_step(of: Configuration) -> Work:
+    """One step of a batch, with the cache half full; with drafts, all of them checked."""
+    _, model, strategy, _ = of
     depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
     batch, per_guess = strategy.batch, performance(strategy.engine).verifying
     checked = batch * (1 + strategy.drafts)
-    step = forward(platforms, model, fabric, strategy, tokens=checked, sequences=batch, depth=depth)
+    step = forward(of, tokens=checked, sequences=batch, depth=depth)
     if not strategy.drafts:
         return step
     # A draft is one layer and the output matrix (https://arxiv.org/abs/2412.19437, 2.2).
-    one = forward(platforms, model, fabric, strategy, tokens=batch, sequences=batch, depth=depth)
+    one = forward(of, tokens=batch, sequences=batch, depth=depth)
     output = model.vocabulary * model.hidden / max(model.active, 1.0)
     draft = one.times(1 / model.layers + per_guess) + Work(weights=output * one.weights)
     return step + draft.times(strategy.drafts)
 
 
-def prompt_pass(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    fabric: FabricFacts | None,
-    strategy: Strategy,
-) -> Work:
-    """All tokens of the batch's prompts, in chunks as the engine takes them.
-
-    fabric: the link between the nodes; None on one node.
-    """
+def prompt_pass(of: Configuration) -> Work:
+    """All tokens of the batch's prompts, in chunks as the engine takes them."""
+    strategy = of.strategy
     tokens = strategy.n_prompt * strategy.batch
     chunk = strategy.chunk or performance(strategy.engine).prompt_chunk
     count = ceil(tokens / chunk)
@@ -209,8 +192,8 @@ def prompt_pass(
     each = tokens / count
     depth = strategy.depth + strategy.n_prompt / 2
     # Only its last token asks for an answer.
-    shape = (platforms, model.silent, fabric, strategy)
-    one = forward(*shape, tokens=each, sequences=1, depth=depth, prompt=True)
+    silent = of._replace(model=of.model.silent)
+    one = forward(silent, tokens=each, sequences=1, depth=depth, prompt=True)
     return one.times(count)
 
 

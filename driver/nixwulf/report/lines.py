@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nixwulf.core.files import DATA, find_results, read_toml
 from nixwulf.core.metric import Better, accepted, better, is_predicted, short_name
-from nixwulf.core.text import (
-    Band,
-    case_name,
-    format_significant,
-    link_name,
-    plural,
-    with_deviation,
-)
+from nixwulf.core.text import Band, case_name, format_significant, link_name, plural, with_deviation
 from nixwulf.results.identity import Setting, case_id, record_setting
 from nixwulf.results.store import RunFolder
 from nixwulf.results.table import FabricStats

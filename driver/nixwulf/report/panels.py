@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import adds_up
+from nixwulf.core.query import grouped
 from nixwulf.core.text import amount, clean, format_significant, microseconds, plural, unit_name
 from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, some, to_file
 from nixwulf.report.lines import About, CaseSummary, MetricKey
@@ -167,9 +168,7 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
         line for line in lines if metric.name in line.values and _is_point(line.axes.get(axis))
     ]
     links = links_of(lines)
-    panels: dict[tuple[int, str, str], list[CaseSummary]] = defaultdict(list)
-    for line in cases:
-        panels[line.nodes, line.parallelism, _others(line, axis)].append(line)
+    panels = grouped(((line.nodes, line.parallelism, _others(line, axis)), line) for line in cases)
     several = {key: own for key, own in panels.items() if key[0] > 1} or panels
     for (nodes, parallelism, others), own in list(several.items())[:MOST_QUANTITIES]:
         alone = [line for line in cases if line.nodes == 1 and _others(line, axis) == others]

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from nixwulf.core.document import (
-    Table,
-    bullets,
-    escaped,
-    markdown,
-    output,
-    pipe_table,
-    print_table,
-)
+from nixwulf.core.document import Table, bullets, escaped, markdown, output, pipe_table, print_table
 from nixwulf.core.files import as_json, titled
 from nixwulf.core.text import clean, plural, unbroken
 from nixwulf.report import tables

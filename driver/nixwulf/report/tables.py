@@ -113,10 +113,7 @@ def _number(head: str, unit: str = "") -> Column:
     return Column(head, unit, number=True, whole=True)
 
 
-METRIC_COLUMNS = (
-    Column("metric", whole=True),
-    *map(_number, ("mean ± sd", *PERCENTILES)),
-)
+METRIC_COLUMNS = (Column("metric", whole=True), *map(_number, ("mean ± sd", *PERCENTILES)))
 """Of tables with a row for each metric; metric_cells fills them."""
 _COSTS = (
     Column("metric"),

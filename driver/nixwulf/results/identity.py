@@ -183,10 +183,9 @@ def session_of(record: Record) -> SessionKey:
     if record["kind"] != "run":
         source = record.get("source", {})
         return SessionKey((("", source.get("sha256") or str(record["id"])),), day)
-    facts = (node.get("facts", {}) for node in record.get("nodes", ()))
-    return SessionKey(tuple((str(known.get("boot", "")), _system(known)) for known in facts), day)
-
-
-def _system(facts: dict[str, Any]) -> str:
-    """NixOS names the whole system; of others the kernel and the release are known."""
-    return str(facts.get("closure") or f"{facts.get('kernel', '')} {facts.get('os', '')}")
+    machines = []
+    for facts in (node.get("facts", {}) for node in record.get("nodes", ())):
+        # NixOS names the whole system; of others the kernel and the release are known.
+        system = facts.get("closure") or f"{facts.get('kernel', '')} {facts.get('os', '')}"
+        machines.append((str(facts.get("boot", "")), str(system)))
+    return SessionKey(tuple(machines), day)

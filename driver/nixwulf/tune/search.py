@@ -31,7 +31,7 @@ from nixwulf.perf.inputs import choose, fabric_facts, family
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, backends_of
 from nixwulf.perf.scenarios.facts import kind_of, stated_links
-from nixwulf.perf.scenarios.forecast import forecast
+from nixwulf.perf.scenarios.forecast import Forecast, forecast
 from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case, Limits
@@ -68,32 +68,6 @@ _CHECKED = 64  # tokens: twice phases.SANITY_TOKENS
 _PROMPT_OVER_DECODE = 10.0  # of machines whose compute is not known
 
 
-def seconds(
-    *,
-    is_lab: bool,
-    weight_bytes: float,
-    moved_bytes_a_second: float,
-    moved_share: float,
-    decode: float,
-    prompt: float | None,
-    sequence: tuple[int, int],
-    passes: float,
-) -> float:
-    """The estimated duration of one run, in seconds.
-
-    moved_bytes_a_second: of the fabric, which moved_share of the weights (0 to 1) cross, as
-    llama.cpp's do. prompt: tokens read a second; None where it is not predicted. sequence: tokens
-    of the prompt and of the answer. passes: its repetitions, the one that warms up included.
-    """
-    n_prompt, n_gen = sequence
-    once = weight_bytes / _DISK
-    if moved_share:
-        once += moved_share * weight_bytes / moved_bytes_a_second
-    reading = n_prompt / (prompt or _PROMPT_OVER_DECODE * decode)
-    start = _LAB_START_S if is_lab else _START_S
-    return start + _LOADS * once + _CHECKED / decode + passes * (reading + n_gen / decode)
-
-
 @dataclass(frozen=True)
 class Prior:
     """A strategy before it is measured: its prior, how long measuring takes, what is assumed."""
@@ -124,26 +98,32 @@ def prior_of(
     published = dict(zip(PARTS, constants.deviations, strict=True))
     deviations, least = widened(published, platforms)
     model = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
-    decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
-    passes = request.samples + 1.0
-    if option.case.benchmark == SERVE:
-        # Throughput is of all requests at once, so of each slot's one after the other.
-        passes = request.samples * REQUESTS_A_SLOT + 1.0
-    batch = request.batch
-    cost = seconds(
-        is_lab=request.cluster.is_lab,
-        weight_bytes=request.subject.model.facts.weight_bytes,
-        moved_bytes_a_second=_bytes_a_second(option.candidate, links),
-        moved_share=_moved(option),
-        decode=decode / batch,
-        prompt=prompt / batch if prompt else None,
-        sequence=(request.n_prompt, request.n_gen),
-        passes=passes,
-    )
     # predict's own options do not exist here.
     known = (one.partition("; give --what-if")[0] for one in found.assumptions)
     assumptions = dict.fromkeys((*known, *assumption_sentences(platforms)))
+    cost = _seconds(request, option, found, links)
     return Prior(model, cost, tuple(assumptions))
+
+
+def _seconds(
+    request: Request,
+    option: Option,
+    found: Forecast,
+    links: Mapping[str, Mapping[str, float]],
+) -> float:
+    """The estimated duration of one run; weights are read, and llama.cpp's cross the fabric."""
+    weight_bytes = request.subject.model.facts.weight_bytes
+    once = weight_bytes / _DISK
+    if share := _moved(option):
+        once += share * weight_bytes / _bytes_a_second(option.candidate, links)
+    decode = found.decode.value / request.batch
+    prompt = found.prompt.value / request.batch if found.prompt else 0.0
+    one_pass = request.n_prompt / (prompt or _PROMPT_OVER_DECODE * decode) + request.n_gen / decode
+    # Throughput is of all requests at once, so of each slot's one after the other.
+    each = REQUESTS_A_SLOT if option.case.benchmark == SERVE else 1
+    start = _LAB_START_S if request.cluster.is_lab else _START_S
+    passes = request.samples * each + 1.0  # one warms up
+    return start + _LOADS * once + _CHECKED / decode + passes * one_pass
 
 
 def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:

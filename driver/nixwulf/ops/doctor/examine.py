@@ -8,15 +8,8 @@ from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.text import plural, some
+from nixwulf.inventory import platforms
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
-from nixwulf.inventory.platforms import (
-    Signs,
-    generic_of,
-    load_platform,
-    platforms_by_chip,
-    platforms_of,
-    product_of,
-)
 from nixwulf.nodes import macos
 from nixwulf.nodes.facts import NodeReading, gather_readings
 from nixwulf.nodes.ssh import Connection, open_all
@@ -98,7 +91,7 @@ def doctor(
 
 def subject_of(node: Node, reading: NodeReading, cluster: Cluster | None) -> Subject:
     """What is examined of a node: of a cluster file with its platform and its fabrics."""
-    platform = load_platform(node.platform or platform_of(reading))
+    platform = platforms.load_platform(node.platform or platform_of(reading))
     fabrics: Sequence[Fabric] = tuple(cluster.fabrics.values()) if cluster else ()
     ends = ((fabric, end) for fabric in fabrics for end in node.ends(fabric.name))
     return Subject(node, reading, platform, tuple(ends))
@@ -109,7 +102,7 @@ def platform_of(reading: NodeReading) -> str:
     facts, lines = reading.facts, reading.lines
     arm = any(one.startswith("CPU implementer") for one in lines.get("/proc/cpuinfo", ()))
     linux = "aarch64-linux" if arm else "x86_64-linux"
-    signs = Signs(
+    signs = platforms.Signs(
         "aarch64-darwin" if facts.system == macos.SYSTEM else linux,
         facts.other.get("product", ""),
         facts.cpu,
@@ -117,9 +110,9 @@ def platform_of(reading: NodeReading) -> str:
         targets=facts.hardware.targets,
         vram_gib=vram_gib(facts.hardware),
     )
-    known = platforms_of(product_of(signs))
-    like = known if len(known) == 1 else platforms_by_chip(signs)
-    return like[0] if like else generic_of(signs.system)
+    known = platforms.platforms_of(platforms.product_of(signs))
+    like = known if len(known) == 1 else platforms.platforms_by_chip(signs)
+    return like[0] if like else platforms.generic_of(signs.system)
 
 
 def _gates(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nixwulf.core.query import grouped
 from nixwulf.core.text import format_significant, plural, some
 from nixwulf.inventory.fabrics import KINDS, kind_of
 from nixwulf.nodes.interfaces import Interface, RdmaPort
@@ -349,9 +350,7 @@ def _speed_notes(wire: Wire) -> Iterable[str]:
 
 
 def _mtu_notes(wire: Wire) -> Iterable[str]:
-    mtus: dict[int, list[str]] = defaultdict(list)
-    for end in wire.members:
-        mtus[end.mtu].append(end.node)
+    mtus = grouped((end.mtu, end.node) for end in wire.members)
     if not wire.mtu_known:
         yield "Small packets pass; of which size whole ones do could not be tried."
     elif wire.mtu < min(mtus):

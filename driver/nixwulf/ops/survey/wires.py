@@ -12,11 +12,12 @@ import ipaddress
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nixwulf.core.files import shipped_text
 from nixwulf.core.printed import check_numbers
+from nixwulf.core.query import grouped
 from nixwulf.nodes.interfaces import Interface, Medium
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.survey.machines import Surveyed
@@ -90,7 +91,7 @@ def pairs_to_try(endpoints: Sequence[WireEnd]) -> list[Pair]:
     interfaces in a subnet, as cables have with addresses that nobody gave, every pair is tried.
     """
     found: list[Pair] = []
-    for members in _by_network(endpoints).values():
+    for members in grouped((one.network, one) for one in endpoints).values():
         count = len(members)
         nodes = {one.node for one in members}
         everyone = itertools.combinations(members, 2)
@@ -115,13 +116,6 @@ def pairs_between(groups: Sequence[Sequence[WireEnd]], tried: Reach) -> list[Pai
         for one, other in itertools.product(first, second)
         if one.node != other.node and (one, other) not in tried.bytes
     ]
-
-
-def _by_network(endpoints: Iterable[WireEnd]) -> dict[ipaddress.IPv4Network, list[WireEnd]]:
-    found: dict[ipaddress.IPv4Network, list[WireEnd]] = defaultdict(list)
-    for one in endpoints:
-        found[one.network].append(one)
-    return found
 
 
 def try_pairs(pairs: Sequence[Pair], connections: Mapping[str, Connection]) -> Reach:
@@ -280,9 +274,7 @@ def candidates(machines: Sequence[Surveyed]) -> tuple[list[WireEnd], list[LeftOu
 
 def _without_shared(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
     """A machine that has an address itself answers for every other that has it too."""
-    owners: dict[ipaddress.IPv4Address, list[str]] = defaultdict(list)
-    for end in ends:
-        owners[end.address.ip].append(end.node)
+    owners = grouped((end.address.ip, end.node) for end in ends)
     reason = "the same address on several machines, each of which means itself by it"
     shared = {address for address, nodes in owners.items() if len(set(nodes)) > 1}
     return [end for end in ends if end.address.ip not in shared], [
@@ -293,9 +285,7 @@ def _without_shared(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOu
 def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
     """Of several addresses on one wire the one in whose subnet most machines are, or the first."""
     nodes = _nodes_of(ends)
-    places: dict[tuple[str, str], list[WireEnd]] = defaultdict(list)
-    for end in ends:
-        places[end.node, end.interface].append(end)
+    places = grouped(((end.node, end.interface), end) for end in ends)
     chosen, left = [], []
     for here in places.values():
         best = max(here, key=lambda end: len(nodes[end.network]))
@@ -307,7 +297,8 @@ def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[Left
 
 def _nodes_of(ends: Sequence[WireEnd]) -> dict[ipaddress.IPv4Network, set[str]]:
     """The machines in each subnet."""
-    return {net: {end.node for end in here} for net, here in _by_network(ends).items()}
+    found = grouped((end.network, end.node) for end in ends)
+    return {network: set(nodes) for network, nodes in found.items()}
 
 
 def _with_peers(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:

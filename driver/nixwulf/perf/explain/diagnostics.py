@@ -308,7 +308,10 @@ def _sentences(record: Record, metric: Mapping[str, Any]) -> Iterator[str]:
     read = f"{name}: {amount(value, unit)}, where {amount(usual, unit)} is usual ({source})"
     slow = value > MOST_TIMES * usual if name in _TIMES else value < LEAST_SHARE * usual
     causes = row["causes"] if row else ()
-    cause = next((one for one in causes if _is(one, value)), None)
+    known = (
+        one for one in causes if (value < one["below"] if "below" in one else value > one["above"])
+    )
+    cause = next(known, None)
     if cause:
         yield f"{read}. Known from {cause['source']}: {cause['text']}."
     elif slow:
@@ -316,10 +319,6 @@ def _sentences(record: Record, metric: Mapping[str, Any]) -> Iterator[str]:
         yield f"{read}. See {see} of both ends: 'nixwulf doctor' judges them."
     else:
         yield f"{read}: as it should be."
-
-
-def _is(cause: Mapping[str, Any], value: float) -> bool:
-    return bool(value < cause["below"] if "below" in cause else value > cause["above"])
 
 
 def _of_kind(record: Record, name: str) -> tuple[float, str]:

@@ -40,8 +40,9 @@ from nixwulf.perf.explain.remedies import (
     shorter_trips,
 )
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
-from nixwulf.perf.inputs import Constants, FabricFacts, PlatformFacts, Strategy, choose, family
-from nixwulf.perf.predict import Configuration, Prediction, predict, total
+from nixwulf.perf.inputs import Constants, PlatformFacts, Strategy, choose, family
+from nixwulf.perf.predict import Prediction, predict, total
+from nixwulf.perf.work import Configuration
 from nixwulf.results.record import Record
 from nixwulf.results.store import PLAN, read_entries, read_plan
 
@@ -337,9 +338,8 @@ def _machines(
     other = baselines.on_another_fabric(one)
     link = fabric_of(other.record) if other else None
     if other and link:
-        constants = with_exchanges_of(
-            constants, node, subject.nodes, subject.model, strategy, link, one.metric, other.value
-        )
+        cluster = Configuration([node] * subject.nodes, subject.model, strategy, link)
+        constants = with_exchanges_of(constants, cluster, one.metric, other.value)
         assumption = (
             f"{platform}: the host's time for an exchange on {one.fabric!r} is as on "
             f"{other.fabric!r} in it"
@@ -392,21 +392,13 @@ def calibrated(
 
 
 def with_exchanges_of(
-    constants: Constants,
-    node: PlatformFacts,
-    nodes: int,
-    model: ModelFacts,
-    strategy: Strategy,
-    fabric: FabricFacts,
-    metric: str,
-    speed: float,
+    constants: Constants, cluster: Configuration, metric: str, speed: float
 ) -> Constants:
     """The constants with the host's time for an exchange such that nodes on a fabric give a speed.
 
     metric: what the speed, tok/s, is of: decode, prompt or serve.
     """
     free = replace(constants, hop_us=0.0, sync_us=0.0)
-    cluster = Configuration([node] * nodes, model, strategy, fabric)
     without = predict(*cluster, metric=metric, constants=free)
     work, tokens = total(cluster, metric)
     microseconds = 1e6 * max(0.0, 1 / speed - 1 / without.value) * tokens

@@ -26,11 +26,11 @@ from nixwulf.perf.inputs import (
     Strategy,
     fabric_facts,
 )
-from nixwulf.perf.predict import Configuration, Prediction, predict, token_parts
+from nixwulf.perf.predict import Prediction, predict, token_parts
 from nixwulf.perf.scenarios.candidates import point_of
 from nixwulf.perf.scenarios.facts import ModelDescription
 from nixwulf.perf.scenarios.forecast import room, shared_out
-from nixwulf.perf.work import forward
+from nixwulf.perf.work import Configuration, forward
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import upstream
 from nixwulf.plugins.runtime.memory import FASTEST
@@ -160,15 +160,9 @@ def roofline(setting: PredictionInputs) -> float | None:
         return None
     prompt = setting.metric == "prompt"
     tokens = strategy.n_prompt if prompt else strategy.batch
-    work = forward(
-        [_at_its_best(node) for node in setting.platforms],
-        _at_its_least(setting.model),
-        setting.fabric,
-        strategy,
-        tokens=tokens,
-        sequences=strategy.batch,
-        depth=strategy.depth,
-    )
+    platforms, model = map(_at_its_best, setting.platforms), _at_its_least(setting.model)
+    of = setting.configuration._replace(platforms=list(platforms), model=model)
+    work = forward(of, tokens=tokens, sequences=strategy.batch, depth=strategy.depth)
     # Prompts of a pipeline can be on all nodes at once; one sequence is on one at a time.
     several = nodes if prompt and strategy.parallelism == "pipeline" else 1
     seconds = work.compute if prompt else work.weights + work.cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cache
 from typing import Any
 
@@ -17,16 +16,7 @@ from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.perf.inputs import (
-    FabricFacts,
-    PlatformFacts,
-    Strategy,
-    age_of,
-    day_of,
-    fabric_facts,
-    newest,
-    platform_facts,
-)
+from nixwulf.perf import inputs
 from nixwulf.plugins.engines import DEFAULT, all_engines
 from nixwulf.plugins.runtime.run import servers_of
 from nixwulf.plugins.runtime.upstream import number
@@ -65,8 +55,8 @@ class CaseInputs:
     """A case as the model sees it; platforms is None for machines without facts of their own."""
 
     model: ModelFacts
-    fabric: FabricFacts | None
-    platforms: tuple[PlatformFacts, ...] | None
+    fabric: inputs.FabricFacts | None
+    platforms: tuple[inputs.PlatformFacts, ...] | None
     nodes: int
     engine: str
     parallelism: str
@@ -75,10 +65,10 @@ class CaseInputs:
     age: float = 0.0
     shares: tuple[float, ...] = ()
 
-    def strategy(self, conditions: Mapping[str, Any]) -> Strategy:
+    def strategy(self, conditions: Mapping[str, Any]) -> inputs.Strategy:
         """How a metric of it was measured; raises InputError for what the model has no sums for."""
         _no_guesses(conditions)
-        return Strategy(
+        return inputs.Strategy(
             self.engine,
             self.parallelism,
             n_prompt=_count(conditions, "n_prompt"),
@@ -138,6 +128,9 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
             f"The record is of replicas, each a server of {what}; explain a run of {what}."
         )
     _no_guesses(case.get("parameters", {}))
+    version = record.get("engine", {}).get("version", "")
+    # Of an engine without a day of its own when it was run or published, as far as that is stated.
+    day = record.get("started") or record.get("source", {}).get("date", "")
     return CaseInputs(
         _model(record, plan),
         fabric_of(record),
@@ -145,22 +138,16 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
         case["nodes"],
         case["engine"],
         case.get("parallelism", "single"),
-        record.get("engine", {}).get("version", ""),
+        version,
         record.get("engine", {}).get("backends", "").partition(",")[0].lower(),
-        age_of(_day_of(record)),
+        inputs.age_of(inputs.day_of(version, day)),
         _shares(record),
     )
 
 
-def _day_of(record: Record) -> date | None:
-    """When its engine was built, else when it was run or published, as far as it states that."""
-    day = record.get("started") or record.get("source", {}).get("date", "")
-    return day_of(record.get("engine", {}).get("version", ""), day)
-
-
 def newer_than_fitted(record: Record) -> str:
     """A sentence where a record's build is newer than any that was fitted; empty where not."""
-    version, known = record.get("engine", {}).get("version", ""), newest()[DEFAULT]
+    version, known = record.get("engine", {}).get("version", ""), inputs.newest()[DEFAULT]
     of_default = record["case"].get("engine") == DEFAULT and version.startswith("b")
     if not of_default or number(version) <= number(known):
         return ""
@@ -270,7 +257,9 @@ def facts_of_random(name: str, model: RandomModel, size: int) -> ModelFacts:
     return gguf.interpret(keys, tensors).facts(name)
 
 
-def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[PlatformFacts, ...] | None:
+def _platforms(
+    record: Record, plan: Mapping[str, Any] | None
+) -> tuple[inputs.PlatformFacts, ...] | None:
     """One for each node; None where a platform's own speed was never measured, as the lab's."""
     cluster_file = (plan or {}).get("cluster", {}).get("document", {})
     described = cluster_file.get("nodes", ())
@@ -301,10 +290,10 @@ def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[Platform
     bandwidths = {_BANDWIDTH, "memory_bandwidth_nominal_gbs"}
     if not all(bandwidths & document.keys() for document in documents):
         return None
-    return tuple(map(platform_facts, documents))
+    return tuple(map(inputs.platform_facts, documents))
 
 
-def fabric_of(record: Record) -> FabricFacts | None:
+def fabric_of(record: Record) -> inputs.FabricFacts | None:
     """Round trips and streams of the run are TCP's, and not valid for RDMA; lost packets wait."""
     case, fabric = record["case"], record.get("fabric", {})
     if case["nodes"] == 1:
@@ -317,7 +306,7 @@ def fabric_of(record: Record) -> FabricFacts | None:
         kind = "roce"
     tcp = transport == "tcp"
     rtt = record_rtt_us(record) if tcp else None
-    return fabric_facts(
+    return inputs.fabric_facts(
         kind,
         transport,
         fabric.get("speed_gbps", 0.0),

@@ -225,7 +225,9 @@ def to_terminal(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> N
                 say(console, sentence, indent=4)
             if sentence.startswith(NOTICED):
                 noticed.add(sentence)
-    for text in (*_rest(rest), *_foot(explained)):
+    found = [one.prediction for one in explained if one.prediction]
+    foot = ["", *legend(found), *_assumptions(explained)] if found else []
+    for text in (*_rest(rest), *foot):
         # A link stays one where the terminal itself breaks the line.
         say(console, text, whole=True)
 
@@ -296,11 +298,6 @@ def _rest(rest: Sequence[Unmeasured]) -> list[str]:
     )
     lines = [f"{plural(count, 'record')} of {name}" for name, count in counts.items()]
     return ["", *lines] if lines else []
-
-
-def _foot(explained: Sequence[Explained]) -> list[str]:
-    found = [one.prediction for one in explained if one.prediction]
-    return ["", *legend(found), *_assumptions(explained)] if found else []
 
 
 def _assumptions(explained: Sequence[Explained]) -> list[str]:

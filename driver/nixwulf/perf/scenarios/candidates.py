@@ -308,7 +308,8 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             for groups in (count for count in counts if len(nodes) % count == 0):
                 one = Candidate(nodes, split, fabric, transport, groups=groups)
                 yield one, placement
-                if split == "pipeline" and fastest and any(map(_unequal, one.servers)):
+                unequal = any(len({n.bandwidth_gbs for n in s.nodes}) > 1 for s in one.servers)
+                if split == "pipeline" and fastest and unequal:
                     yield replace(one, split=FASTEST), placement
         elif placement.parallelism == REPLICAS:
             if not (question.fabrics or question.transports):
@@ -318,10 +319,6 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             first = {node.platform: node for node in reversed(cluster.nodes)}
             nodes = tuple(node for node in cluster.nodes if node in first.values())
             yield from ((Candidate((node,), "single"), placement) for node in nodes)
-
-
-def _unequal(server: Candidate) -> bool:
-    return len({node.bandwidth_gbs for node in server.nodes}) > 1
 
 
 def _unsupported(question: Question, candidate: Candidate, placement: Placement) -> str | None:

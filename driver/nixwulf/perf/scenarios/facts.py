@@ -21,19 +21,10 @@ from nixwulf.core.files import cache_dir, first_bytes, inside, read_json
 from nixwulf.core.text import GIB, did_you_mean, some
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.llm import gguf, hub, safetensors
+from nixwulf.llm import catalog, gguf, safetensors
 from nixwulf.llm.catalog import find, is_known, only, weights_of
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
-from nixwulf.perf.inputs import (
-    Constants,
-    FabricFacts,
-    PlatformFacts,
-    Strategy,
-    choose,
-    fabric_facts,
-    family,
-    platform_facts,
-)
+from nixwulf.perf import inputs
 from nixwulf.results.store import read_records
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
@@ -164,16 +155,16 @@ def _of_hub(name: str, quant: str, size_gib: float) -> ModelDescription | None:
 
 def _keep(name: str, folder: Path) -> None:
     """Put config.json and the headers alone of a repository's *.safetensors into a new folder."""
-    found = hub.look(name)
+    found = catalog.look(name)
     files = sorted(file.name for file in found.files)
     shards = [one for one in files if one.endswith(".safetensors") and "/" not in one]
 
     def first(url: str, count: int) -> bytes:
-        return hub.read(url, _MOST_BYTES, first=count)
+        return catalog.read(url, _MOST_BYTES, first=count)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as new:
-        (Path(new) / "config.json").write_bytes(hub.read(found.url("config.json"), _MOST_BYTES))
+        (Path(new) / "config.json").write_bytes(catalog.read(found.url("config.json"), _MOST_BYTES))
         for number, shard in enumerate(shards[:_MOST_SHARDS], 1):
             header = safetensors.header(found.url(shard), first)
             (Path(new) / f"{number:05}.safetensors").write_bytes(header)
@@ -285,7 +276,7 @@ def parse_all(texts: Iterable[str], names: Mapping[str, Sequence[str]]) -> tuple
     return found
 
 
-def of_platform(facts: PlatformFacts, what_ifs: Iterable[WhatIf]) -> PlatformFacts:
+def of_platform(facts: inputs.PlatformFacts, what_ifs: Iterable[WhatIf]) -> inputs.PlatformFacts:
     """The facts with what is taken to be different; what was assumed of it is assumed no more."""
     for one in what_ifs:
         if (one.group, one.name) == ("platform", facts.name):
@@ -304,7 +295,9 @@ def of_link(fabric: str, what_ifs: Iterable[WhatIf]) -> dict[str, float]:
     }
 
 
-def of_constants(engine: str, constants: Constants, what_ifs: Iterable[WhatIf]) -> Constants:
+def of_constants(
+    engine: str, constants: inputs.Constants, what_ifs: Iterable[WhatIf]
+) -> inputs.Constants:
     """The constants of an engine with the changes of what-ifs.
 
     what_ifs: those of other engines or facts change nothing.
@@ -320,7 +313,7 @@ _LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no de
 _LAB_GBPS = 10.0
 
 
-def platform(node: Node, changes: Sequence[WhatIf]) -> PlatformFacts:
+def platform(node: Node, changes: Sequence[WhatIf]) -> inputs.PlatformFacts:
     """Facts of a node, of its platform or its own; the bandwidth of its memory may be given."""
     name, own = node.platform, node.memory_bandwidth_gbs
     document = load_platform(name)
@@ -337,7 +330,7 @@ def platform(node: Node, changes: Sequence[WhatIf]) -> PlatformFacts:
                 f"--what-if platform.{name}.{BANDWIDTH}=60."
             )
         document = {**document, BANDWIDTH: {"value": given[0].value}}
-    return of_platform(platform_facts(document), changes)
+    return of_platform(inputs.platform_facts(document), changes)
 
 
 def lacks(name: str, key: str) -> bool:
@@ -358,20 +351,20 @@ def kind_of(platform: str) -> str:
 
 def link(
     fabric: Fabric, transport: str, measured: Mapping[str, float], changes: Sequence[WhatIf]
-) -> FabricFacts:
+) -> inputs.FabricFacts:
     """Facts of a fabric; measured: its rtt_us and bandwidth_gbps of TCP, valid for TCP alone."""
     known = dict(measured) if transport == "tcp" else {}
     known |= of_link(fabric.name, changes)
-    return fabric_facts(fabric.kind, transport, fabric.speed_gbps, **known)
+    return inputs.fabric_facts(fabric.kind, transport, fabric.speed_gbps, **known)
 
 
 def constants(
-    strategy: Strategy, model: ModelFacts, kind: str, changes: Sequence[WhatIf]
-) -> Constants | None:
+    strategy: inputs.Strategy, model: ModelFacts, kind: str, changes: Sequence[WhatIf]
+) -> inputs.Constants | None:
     """The constants of an engine with what-ifs about it; None: those that the model chooses."""
     if not any(one.group == "engine" for one in changes):
         return None
-    known = choose(family(strategy, kind), kind).of(strategy, model)
+    known = inputs.choose(inputs.family(strategy, kind), kind).of(strategy, model)
     return of_constants(strategy.engine, known, changes)
 
 

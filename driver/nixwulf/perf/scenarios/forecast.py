@@ -11,13 +11,7 @@ from nixwulf.llm.model_facts import ModelFacts, Sizes
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.scenarios import facts
-from nixwulf.perf.scenarios.candidates import (
-    Candidate,
-    LeftOut,
-    Question,
-    backends_of,
-    candidates,
-)
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question, backends_of, candidates
 from nixwulf.perf.scenarios.facts import ModelDescription, WhatIf
 from nixwulf.plugins.runtime.memory import Need, TokenDemand, layers, needs
 from nixwulf.plugins.runtime.run import slots_of

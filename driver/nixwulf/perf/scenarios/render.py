@@ -8,7 +8,7 @@ A time is drawn as a bar of letters, one for each part of a prediction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -26,15 +26,13 @@ from nixwulf.core.document import (
     say,
 )
 from nixwulf.core.files import DATA, as_json, read_toml, titled
+from nixwulf.core.query import grouped
 from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.inputs import newest
 from nixwulf.perf.predict import Prediction
-from nixwulf.perf.scenarios.candidates import Candidate
+from nixwulf.perf.scenarios.candidates import Candidate, Question
 from nixwulf.perf.scenarios.forecast import Answer, Forecast, ScenarioForecast
 from nixwulf.results.identity import REPLICAS
-
-if TYPE_CHECKING:
-    from nixwulf.perf.scenarios.candidates import Candidate, Question
 
 LETTERS: Mapping[str, Sequence[str]] = read_toml(DATA / "model" / "parts.toml")
 """By part: its letter, what it is, and its colour."""
@@ -123,6 +121,7 @@ def legend(predictions: Iterable[Prediction]) -> list[str]:
 
 KIND = "prediction"
 """Of the document; no record has it, and record.validate refuses it."""
+_CONDITIONS = ("n_prompt", "n_gen", "depth", "batch", "backend", "drafts", "acceptance")
 _BAR = 32
 _SENTENCE = 40
 _HEAD = ("strategy", "decode", "prompt", "memory of a node")
@@ -185,9 +184,7 @@ def _then(answer: Answer) -> str:
 
 def _beside(answer: Answer) -> list[str]:
     """Why strategies are left out, a sentence for each reason; and that none of the others fits."""
-    by_reason: dict[str, list[str]] = {}
-    for one in answer.left_out:
-        by_reason.setdefault(one.reason, []).append(how(one.what))
+    by_reason = grouped((one.reason, how(one.what)) for one in answer.left_out)
     sentence = [
         f"Left out: {first}{f' (and {len(others)} more)' if others else ''}: {why}."
         for why, (first, *others) in by_reason.items()
@@ -281,15 +278,7 @@ def to_json(answer: Answer) -> str:
             "active_parameters": round(question.model.facts.active),
             "weight_bytes": round(question.model.facts.weight_bytes),
         },
-        "conditions": {
-            "n_prompt": question.n_prompt,
-            "n_gen": question.n_gen,
-            "depth": question.depth,
-            "batch": question.batch,
-            "backend": question.backend,
-            "drafts": question.drafts,
-            "acceptance": question.acceptance,
-        },
+        "conditions": {key: getattr(question, key) for key in _CONDITIONS},
         "software_until": newest()["month"],
         "what_if": list(answer.what_ifs),
         "ways": [_way(one) for one in answer.forecasts],

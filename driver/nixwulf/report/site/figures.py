@@ -16,6 +16,7 @@ from typing import Literal
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import METRICS, adds_up, is_predicted, speed_of
+from nixwulf.core.query import grouped
 from nixwulf.core.text import plural
 from nixwulf.perf.explain.explanation import Explained, explain_records
 from nixwulf.perf.explain.text import measured, sentences
@@ -82,10 +83,7 @@ def figures(rows: Sequence[SiteRow], name: str) -> list[Figure]:
 
 
 def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
-    panels: dict[Hashable, list[SiteRow]] = defaultdict(list)
-    for row in rows:
-        if kind.wanted(row):
-            panels[row.panel].append(row)
+    panels = grouped((row.panel, row) for row in rows if kind.wanted(row))
     found = [(own, _lines(kind, own)) for own in panels.values()]
     found = [
         (own, lines)
@@ -146,11 +144,7 @@ def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
 
 
 def _chart(
-    kind: _Kind,
-    rows: Sequence[SiteRow],
-    lines: Sequence[Sequence[SiteRow]],
-    look: Look,
-    name: str,
+    kind: _Kind, rows: Sequence[SiteRow], lines: Sequence[Sequence[SiteRow]], look: Look, name: str
 ) -> Chart:
     first = rows[0]
     several = len({row.parallelism for own in lines for row in own}) > 1
@@ -179,14 +173,9 @@ def _line(kind: _Kind, rows: Sequence[SiteRow], look: Look, several: bool) -> Cu
 
 def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
     """A line's points: runs of one case are joined at their mean."""
-    found: dict[float | str, list[SiteRow]] = defaultdict(list)
-    for row in rows:
-        found[kind.place(row)].append(row)
+    found = grouped((kind.place(row), row) for row in rows)
     return sorted(
-        (
-            statistics.fmean(kind.at(row) for row in own),
-            speed_of(row.value or 0.0 for row in own),
-        )
+        (statistics.fmean(kind.at(row) for row in own), speed_of(row.value or 0.0 for row in own))
         for own in found.values()
     )
 
@@ -287,9 +276,7 @@ def _value(row: SiteRow) -> float:
 
 def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRow]:
     """Rows, each with its explanation; a run folder is explained as a whole."""
-    folders: defaultdict[Path, list[Source]] = defaultdict(list)
-    for source in sources:
-        folders[_folder(source)].append(source)
+    folders = grouped((_folder(source), source) for source in sources)
     found: defaultdict[tuple[Path, str, str], list[Explained]] = defaultdict(list)
     for folder, own in folders.items():
         place = folder.parent / PLAN

@@ -10,12 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from nixwulf.core.errors import EXIT_OK, EXIT_RUN_FAILED, InputError
 from nixwulf.core.files import DATA, find_results, read_toml
 from nixwulf.core.metric import Better, better, is_time, rank
-from nixwulf.core.query import Term, is_query, matches, parse_query
+from nixwulf.core.query import Term, grouped, is_query, matches, parse_query
 from nixwulf.core.text import did_you_mean
 from nixwulf.results.compare.interval import Interval, ratio_interval, shown_below, typical
 from nixwulf.results.identity import (
@@ -160,7 +160,6 @@ Why = Literal[
     "only in A", "only in B", "several values in A", "several values in B", "as no model is stated"
 ]
 _MOST_LOOKED_AT = 300
-_K = TypeVar("_K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -266,7 +265,7 @@ def _paired(
 ) -> tuple[list[Pair], tuple[Ending, ...], list[Alone]]:
     _check_over(over, (*a.rows, *b.rows))
     metrics_a, metrics_b = (
-        _grouped((frozenset(r.identity.items()), r) for r in s.rows if r.ok) for s in (a, b)
+        grouped((frozenset(r.identity.items()), r) for r in s.rows if r.ok) for s in (a, b)
     )
     groups_a, groups_b = (_without(groups, over) for groups in (metrics_a, metrics_b))
     endings = _endings(a, b, over)
@@ -283,13 +282,6 @@ def _paired(
     if not pairs and not endings:
         raise InputError(_nothing(a, b, list(metrics_a), list(metrics_b), alone, over))
     return pairs, endings, alone
-
-
-def _grouped(rows: Iterable[tuple[_K, ComparedRow]]) -> dict[_K, list[ComparedRow]]:
-    groups: dict[_K, list[ComparedRow]] = defaultdict(list)
-    for key, row in rows:
-        groups[key].append(row)
-    return groups
 
 
 def _without(
@@ -336,7 +328,7 @@ def _in_sessions(
 
     What one side measured before the other began is of a session of its own: a machine heats up.
     """
-    sides = [_grouped((row.session, row) for row in rows) for rows in (one, two)]
+    sides = [grouped((row.session, row) for row in rows) for rows in (one, two)]
     for place, side in enumerate(sides):
         yield {
             session if _in_turn(*(s.get(session, ()) for s in sides)) else (session, place): [

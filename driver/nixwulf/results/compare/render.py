@@ -22,6 +22,7 @@ from nixwulf.core.document import (
 )
 from nixwulf.core.files import as_json, titled
 from nixwulf.core.metric import accepted, short_name
+from nixwulf.core.query import grouped
 from nixwulf.core.text import (
     case_name,
     clean,
@@ -349,7 +350,5 @@ def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[K
         for one in measured
     ]
     keys = differing([*bare, *endings])
-    by_metric: dict[str, list[Identity]] = defaultdict(list)
-    for one in measured:
-        by_metric[str(one.get(Key("", "metric")))].append(one)
+    by_metric = grouped((str(one.get(Key("", "metric"))), one) for one in measured)
     return keys.union(*(differing(found) for found in by_metric.values()))

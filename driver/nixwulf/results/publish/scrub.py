@@ -22,30 +22,13 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import write_atomically
 from nixwulf.core.schema import schema
 from nixwulf.core.secrets import HIDDEN, SECRET_NAME, is_secret
-from nixwulf.core.text import (
-    case_name,
-    fingerprint,
-    link_name,
-    slug,
-    unit_name,
-    with_deviation,
-)
-from nixwulf.results.publish.patterns import (
-    PATTERNS,
-    TEXTS,
-    WORD,
-    Word,
-    Words,
-    closed_words,
-    ipv6_spans,
-    known_words,
-    texts,
-)
+from nixwulf.core.text import case_name, fingerprint, link_name, slug, unit_name, with_deviation
+from nixwulf.results.publish import patterns
 from nixwulf.results.record import SCHEMA_VERSION, Record, save, sealed
 from nixwulf.results.store import RunFolder
 from nixwulf.results.table import as_rows, by_case, tidy
 
-_KEPT = re.compile("|".join(TEXTS["names"]["kernel_parameters"]))
+_KEPT = re.compile("|".join(patterns.TEXTS["names"]["kernel_parameters"]))
 
 
 def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:
@@ -62,7 +45,7 @@ def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:
 
 _CLUSTER_NAME = "cluster"
 # Ignoring case, an s is also the long one, whose small letter is none of the word.
-_OTHER_CASE = Word("word", "[...]")
+_OTHER_CASE = patterns.Word("word", "[...]")
 # Shorter words are everywhere; they are names only alone, in quotes, or where the user says so.
 _SHORT = 3
 # What is called a commit or a digest, or is an id of ours by the schema.
@@ -115,7 +98,7 @@ class Scrubber:
     closed: a text that is one of these stays. found has every text that was taken out, in order.
     """
 
-    words: Words = field(default_factory=dict)
+    words: patterns.Words = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
     found: list[Replaced] = field(default_factory=list)
@@ -193,19 +176,21 @@ class Scrubber:
         )
 
     def _host_of_system(self, path: str) -> str:
-        (system,) = (p for p in PATTERNS if p.expression.pattern.startswith("nixos-system"))
+        (system,) = (
+            p for p in patterns.PATTERNS if p.expression.pattern.startswith("nixos-system")
+        )
         return self._replace(path, system.kind, system.spans(path), system.instead)
 
     def _patterns(self, text: str) -> str:
         # Known words go first: they are more specific, but do not cut keys and ids apart.
-        for pattern in PATTERNS:
+        for pattern in patterns.PATTERNS:
             if pattern.kind == "user name":
                 break
             text = self._replace(text, pattern.kind, pattern.spans(text), pattern.instead)
         text = self._words(text)
-        for pattern in PATTERNS:
+        for pattern in patterns.PATTERNS:
             text = self._replace(text, pattern.kind, pattern.spans(text), pattern.instead)
-        return self._replace(text, "address", ipv6_spans(text), "[address]")
+        return self._replace(text, "address", patterns.ipv6_spans(text), "[address]")
 
     def _words(self, text: str) -> str:
         if self._known is None:
@@ -355,8 +340,8 @@ def publication(
     others = tuple(other.strip() for other in others)
     _check_words(folder, others)
     cluster = folder.plan["cluster"]["document"] if folder.plan else {}
-    closed = closed_words(names)
-    words = known_words(folder.records, cluster, closed, users, hosts, homes, others)
+    closed = patterns.closed_words(names)
+    words = patterns.known_words(folder.records, cluster, closed, users, hosts, homes, others)
     scrubber = Scrubber(words, frozenset(keep), closed)
     records = tuple(scrubber.record(record) for record in folder.records)
     twice = [name for name, count in Counter(r["id"] for r in records).items() if count > 1]
@@ -371,10 +356,10 @@ def publication(
 
 def _check_words(folder: RunFolder, words: Iterable[str]) -> None:
     """Refuse a word that nowhere stands: the one that was meant would be published."""
-    every = "\n".join({folder.title, *(text for _, text in texts(folder.records))})
+    every = "\n".join({folder.title, *(text for _, text in patterns.texts(folder.records))})
     for word in words:
         if not word or not re.search(rf"(?i)(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", every):
-            near = get_close_matches(word.lower(), {*WORD.findall(every.lower())}, n=1)
+            near = get_close_matches(word.lower(), {*patterns.WORD.findall(every.lower())}, n=1)
             raise InputError(
                 f"No text of {str(folder.path)!r} has the word {word!r}"
                 + (f"; did you mean {near[0]!r}?" if near else ".")

@@ -267,17 +267,14 @@ def _load(path: Path) -> CommandTable:
     shared = _flags(document.get("flags", {}))
     lines = tuple(
         CommandLine(
+            **{
+                key: value for key, value in one.items() if key not in ("begins", "flags", "images")
+            },
             engine=document["engine"],
             begins=tuple(one["begins"]),
-            benchmark=one["benchmark"],
             flags={**shared, **_flags(one.get("flags", {}))},
-            several=one.get("several", False),
-            model_first=one.get("model_first", False),
-            otherwise=one.get("otherwise", {}),
-            otherwise_on_several=one.get("otherwise_on_several", {}),
             limits=document["limits"],
             images=tuple(one.get("images", ())),
-            variables=one.get("variables", {}),
         )
         for one in document["commands"]
     )
