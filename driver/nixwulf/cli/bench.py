@@ -180,7 +180,7 @@ def _require_companions(given: Mapping[str, object]) -> None:
 
 
 def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Comparison]:
-    """What compares a run with its baseline: a run folder, or a query of the plan's own cases.
+    """The baseline of a run: a run folder, or a query of the plan's own cases.
 
     Both are read before anything runs.
     """
@@ -339,7 +339,7 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
 
 
 def new_folder(name: str, cluster: Cluster) -> Path:
-    """Where a run that begins now goes unless --out says else."""
+    """Return the folder of a run that begins now, unless --out says else."""
     return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}-{cluster.name}"
 
 

@@ -132,7 +132,7 @@ def deploy(
 
 
 def _expectations(given: Sequence[str], yes_wipe: Sequence[str], names: set[str]) -> dict[str, str]:
-    """What nodes call themselves now, by name; raises InputError for a node that is not chosen."""
+    """Return today's host names by node; raises InputError for a node that is not chosen."""
     if unknown := [wiped for wiped in yes_wipe if wiped not in names]:
         raise InputError(
             f"--yes-wipe {unknown[0]!r} is not among the nodes chosen: {', '.join(sorted(names))}."

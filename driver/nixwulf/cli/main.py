@@ -64,7 +64,7 @@ _NO_ROOM = ("failed to map segment from shared object", "can't start new thread"
 
 
 def _of_the_machine(error: Exception) -> str:
-    """What a user can mend of a failure of the system's; empty for a fault of ours."""
+    """Say what a user can mend of a failure of the system's; empty for a fault of ours."""
     if not isinstance(error, OSError):
         no_room = isinstance(error, MemoryError) or any(text in str(error) for text in _NO_ROOM)
         words = "There is not enough memory; look at 'ulimit -v' and at what else runs."

@@ -377,7 +377,7 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
 def _from(
     name: str | None, chosen: tuple[str, ...], command: str, *model: str
 ) -> dict[str, dict[str, Any]]:
-    """What a command of the store gives on each chosen node, else here; raises GateError."""
+    """Run a command of the store on each chosen node, else here; raises GateError."""
     from nixwulf.nodes.ssh import each
     from nixwulf.ops.models import store
     from nixwulf.ops.models.push import HERE, checked_name, here, on_node

@@ -182,7 +182,7 @@ def _failed(failures: dict[str, str], state: str, command: str) -> int:
 
 
 def _going_down(name: str | None, chosen: tuple[str, ...]) -> tuple[str, list[Connection]]:
-    """How to name the cluster on a command line, and the nodes with those that go with them."""
+    """Return the option that names the cluster, and the nodes with those that go down with them."""
     from nixwulf.ops.recover import groups
 
     found = _found(name, chosen)

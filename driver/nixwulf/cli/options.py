@@ -214,7 +214,7 @@ def fail_below(words: str) -> Callable[[Any], Any]:
 
 
 def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """What a range of floats lets through: nothing is below what is no number."""
+    """Refuse NaN and infinity, which a range of floats lets through."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value!r} is no ratio; give one such as 0.95.", ctx, parameter)
     return value

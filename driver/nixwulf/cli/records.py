@@ -351,7 +351,7 @@ def _require_own(folder: RunFolder, lab: bool) -> None:
 
 
 def _show_taken(found: Sequence[Replaced]) -> None:
-    """What was taken out: kind, how many, and a few of them, here and nowhere else."""
+    """Print what was taken out: kind, how many, and a few of them, here and nowhere else."""
     from nixwulf.core.document import Column, Table, output, rich_table
 
     rows = []

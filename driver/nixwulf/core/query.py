@@ -33,7 +33,7 @@ class Term:
     value: str
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Whether the values meet it; a key without a value meets only '!='."""
+        """Tell whether the values meet it; a key without a value meets only '!='."""
         actual = values.get(self.key)
         if self.operator in {"=", "!="}:
             same = actual is not None and fnmatchcase(str(actual), self.value)
@@ -44,7 +44,7 @@ class Term:
 
 
 def is_query(text: str) -> bool:
-    """Whether it has the sign of a term, so that it is no name."""
+    """Tell whether a text has the sign of a term, so that it is no name."""
     return any(sign in text for sign in "=<>")
 
 
@@ -72,7 +72,7 @@ def parse_query(text: str, keys: frozenset[str]) -> tuple[Term, ...]:
 
 
 def matches(terms: tuple[Term, ...], values: Mapping[str, object]) -> bool:
-    """Whether all terms hold."""
+    """Tell whether all terms hold."""
     return all(term.holds(values) for term in terms)
 
 

@@ -138,7 +138,7 @@ def place(
     names = [str(file.relative_to(local)) if local.is_dir() else "" for file in files]
 
     def look(node: Connection) -> tuple[str, list[tuple[Path, str]]]:
-        """Where the model is to be on a node, and which files of it are not there yet."""
+        """Find where the model is to be on a node, and which files of it are missing."""
         home = node.script('echo "$HOME"').strip()
         path = f"{home}/.cache/nixwulf/models/{local.name}"
         remotes = [f"{path}/{name}" if name else path for name in names]

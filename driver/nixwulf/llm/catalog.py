@@ -81,7 +81,7 @@ def only(path: Path) -> ModelFacts:
 
 
 def is_known(name: str) -> bool:
-    """Whether the table has the model of a name."""
+    """Tell whether the table has the model of a name."""
     try:
         return bool(find(name))
     except InputError:
@@ -230,7 +230,7 @@ def _by_size(model: ModelFacts, mean: float, form: str, experts: float | None) -
 
 
 def _native_form(native: float, routed: float) -> str:
-    """Of experts that were published in MXFP4 and are left so."""
+    """Name the form of experts that were published in MXFP4 and are left so."""
     least, most = _MXFP4
     return "mxfp4" if native < most and least <= routed <= most else ""
 
@@ -244,7 +244,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Cut(NixwulfError):
-    """What was to come did not come whole; the message lacks what to do next."""
+    """A download that ended early; the message lacks what to do next."""
 
 
 class HubRefused(NixwulfError):
@@ -287,7 +287,7 @@ def endpoint() -> str:
 
 
 def headers() -> dict[str, str]:
-    """What names the user to the hub; empty without a token."""
+    """Return the headers that name the user to the hub; empty without a token."""
     from huggingface_hub import get_token
 
     token = get_token()
@@ -295,7 +295,7 @@ def headers() -> dict[str, str]:
 
 
 def read(url: str, most: int, headers: Mapping[str, str] | None = None, first: int = 0) -> bytes:
-    """What is at an address, or so many bytes of it, waited for a minute.
+    """Read an address, or so many bytes of it, within a minute.
 
     Files lie elsewhere than their addresses, so that redirections are followed; other hosts get no
     Authorization.
@@ -328,7 +328,7 @@ def read(url: str, most: int, headers: Mapping[str, str] | None = None, first: i
 def look(
     repository: str, revision: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Repository:
-    """What a repository has at a revision; raises InputError where there is none to be had."""
+    """List a repository at a revision; raises InputError where there is none to be had."""
     from huggingface_hub import constants
 
     if not _REPOSITORY.fullmatch(repository):

@@ -1,4 +1,4 @@
-"""What tools print: a module a tool, found by its file, that holds all that is known of its output.
+"""Outputs of tools: a module a tool, found by its file, that holds all that is known of its output.
 
 A module has an object TOOL of the class below, and is two pure functions:
 
@@ -59,12 +59,12 @@ class Nodes:
     why: str = ""
 
     def fits(self, nodes: int) -> bool:
-        """Whether the output can be of so many nodes."""
+        """Tell whether the output can be of so many nodes."""
         return self.least <= nodes and (self.most is None or nodes <= self.most)
 
 
 def exactly(count: int, why: str) -> Nodes:
-    """Of so many nodes and no other number."""
+    """Return the condition of so many nodes and no other number."""
     return Nodes(count, count, count, why)
 
 
@@ -142,7 +142,7 @@ def documents(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
 
 
 def _checked(metric: Metric) -> Metric:
-    """Of very many samples, at most 1000 are kept, evenly over all."""
+    """Check a metric's numbers; of very many samples it keeps at most 1000, evenly over all."""
     name, unit = metric.name, metric.unit
     for key, number in {**metric.conditions, **metric.observed}.items():
         if isinstance(number, int | float) and not abs(number) <= _MOST:
@@ -168,7 +168,7 @@ def model_of(name: str) -> dict[str, str]:
 
 
 def present(block: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a block is there: absent keys, not empty ones."""
+    """Keep what a block has: absent keys, not empty ones."""
     return {key: value for key, value in block.items() if value not in (None, "", {})}
 
 

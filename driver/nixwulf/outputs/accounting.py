@@ -1,4 +1,4 @@
-"""Which numbers of an output its reader used: those that change the answer when they change.
+"""Numbers of an output that its reader used: those that change the answer when they change.
 
 One rule for all tools, whose readers know nothing of it. What no answer depends on, in the lines
 that hold a result and right around them, is left out, and an import names it.
@@ -57,7 +57,7 @@ class Account:
 
 
 def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool = False) -> Account:
-    """What a reader made of the numbers of a text.
+    """Account for the numbers of a text after a reader.
 
     read: of a text its answer, in parts by what they are called; raises ParseError. explain:
     whether to find out which part each number gave.
@@ -83,7 +83,7 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
 
 
 def _kinds(tokens: Sequence[_Token], budget: int) -> list[list[_Token]]:
-    """What is alike together or, where each can be looked at, each alone."""
+    """Group tokens of one kind or, where each can be looked at, each alone."""
     each = 2 * len(tokens) < budget
     kinds = grouped((token.start if each else token.kind, token) for token in tokens)
     return list(kinds.values())
@@ -102,7 +102,7 @@ def _answer(
 
 
 def _other(number: str) -> str:
-    """With another first digit, so that no rounding hides it."""
+    """Change the first digit, so that no rounding hides it."""
     at = next((index for index, char in enumerate(number) if char in "123456789"), 0)
     return f"{number[:at]}{int(number[at]) % 9 + 1}{number[at + 1 :]}"
 
@@ -110,7 +110,7 @@ def _other(number: str) -> str:
 def _unused(
     same: Callable[[Sequence[_Token]], bool], tokens: Sequence[_Token], budget: int
 ) -> tuple[list[_Token], int]:
-    """Those that change nothing, found by halves, and how often the text was read."""
+    """Find numbers that change nothing, by halves, and how often the text was read."""
     found: list[_Token] = []
     parts, reads = [list(tokens)], 0
     while parts and reads < budget:

@@ -31,7 +31,7 @@ _LONGEST_LINE = 4096
 
 
 class _Said(NamedTuple):
-    """What a pattern finds: of the run, of all its metrics, of its section, its own, and beside."""
+    """A pattern's finds: of the run, all its metrics, its section, its own, and beside."""
 
     subject: dict[str, str]
     shared: dict[str, Any]
@@ -42,7 +42,7 @@ class _Said(NamedTuple):
 
 @dataclass
 class _Run:
-    """What the lines of one run gave so far, the first of which is line.
+    """A run as far as its lines gave it; line is the first of them.
 
     shared and observed: of all its metrics; section: of those that come after it; lasting: of the
     runs after it too, unless they say otherwise. names: columns of its table; called: of its
@@ -66,7 +66,7 @@ class _Run:
         return _Run(line, dict(self.subject), dict(self.lasting), lasting=self.lasting)
 
     def add(self, said: _Said, line: int, lasting: Set[str], unsure: Set[str]) -> None:
-        """What a line says; of what two lines state differently, nothing shows which is right."""
+        """Add a line's facts; where two lines disagree, nothing shows which is right."""
         kept = {key: one for key, one in said.shared.items() if key in lasting}
         if kept and not self.line:
             self.lasting |= kept
@@ -84,7 +84,7 @@ class _Run:
         return {key for old, new in both for key in new if old.get(key, new[key]) != new[key]}
 
     def finished(self) -> list[Metric]:
-        """Its metrics with what other lines have of all of them; equal ones are samples."""
+        """Return the metrics, with what other lines have of all of them; equal ones are samples."""
         alike: dict[str, Metric] = {}
         samples: dict[str, list[float]] = {}
         for index, one in enumerate(self.metrics):
@@ -181,7 +181,7 @@ class _Description:
         return next((match[0] for match in found if match), "")
 
     def _line(self, number: int, line: str, runs: list[_Run]) -> None:
-        """What one line gives to the last of the runs, or to one that it begins."""
+        """Give one line's numbers to the last of the runs, or to one that it begins."""
         names, table = self._head(line)
         begins = bool(self.begins.search(line))
         if runs[-1].metrics and (begins or (names and runs[-1].table)):
@@ -203,7 +203,7 @@ class _Description:
                 self._take(match, number, runs, own=own)
 
     def _take(self, match: re.Match[str], line: int, runs: list[_Run], *, own: bool) -> None:
-        """What a pattern finds; a metric that a run has once begins the next one.
+        """Take what a pattern finds; a metric that a run has once begins the next one.
 
         own: whether its conditions are of its own metrics alone.
         """
@@ -373,7 +373,7 @@ KINDS = tuple(
 
 
 def kind_of(text: str) -> Kind | None:
-    """What a text is of these, or None."""
+    """Name the kind of a text, or None."""
     return next((kind for kind in KINDS if kind.pattern.search(text)), None)
 
 

@@ -100,7 +100,7 @@ class LlamaBenchRow:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What the run was set to, by the keys of its JSON; rows that agree share it."""
+        """Return a run's settings, by the keys of its JSON; rows that agree share it."""
         found = self.details
         names = _settings_among(tuple(found))
         return _settings(tuple((n, found[n]) for n in names if isinstance(found[n], _SCALARS)))
@@ -324,12 +324,12 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
 
 
 def _is_head(found: Sequence[str]) -> bool:
-    """Whether cells are the head of its table, in any order; llama-benchy's has more of t/s."""
+    """Tell whether cells are its table's head, in any order; llama-benchy's has more of t/s."""
     return set(found) >= _HEAD and "ttfr (ms)" not in found
 
 
 def _is_row(found: list[str], head: list[str]) -> bool:
-    """Whether it is a row of its table, and not the head of somebody's own with pp512 and tg128."""
+    """Tell whether cells are a row of its table, and no head of somebody's own with pp512."""
     row = _columns(found, head)
     if not _TEST.fullmatch(row.get("test", "")):
         return False
@@ -385,7 +385,7 @@ def _ended(
 
 
 def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> int | None:
-    """Those that the command named or, where it is not known, those that the log names."""
+    """Return the servers that the command named or, where it is not known, the log."""
     if named is not None or endpoints:
         return len(endpoints if named is None else named)
     return 0 if backend and "RPC" not in backend else None
@@ -406,7 +406,7 @@ def _speed(value: Any, line: int) -> float:
 
 
 def _warnings(lines: Sequence[str], first: int) -> tuple[int, tuple[str, ...]]:
-    """Of one run: what it printed whole before a crash is kept, with a warning; and its line."""
+    """Warn of a run that crashed, whose whole rows are kept; and its line."""
     line, words = failure(lines, first)
     if line:
         return line, (f"The output reports a failure{words}",)

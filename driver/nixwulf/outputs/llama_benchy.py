@@ -41,7 +41,7 @@ _HUGE = 10**300
 
 
 def column(kind: str, metric: str) -> str | None:
-    """Which of COLUMNS has a metric of a test, 'pp' or 'tg'; None: none has."""
+    """Return the column of COLUMNS with a metric of a test, 'pp' or 'tg', or None."""
     names = {**_SPEEDS[kind], **(_TIMES if kind == "pp" else {})}
     return next((one for one in COLUMNS if names.get(one) == metric), None)
 
@@ -107,7 +107,7 @@ def _found(report: Mapping[str, Any]) -> Found:
 
 
 def _of_test(test: Mapping[str, Any], kind: str) -> Iterator[Metric]:
-    """What an object of its JSON has of the prompt (pp) or the generation (tg).
+    """Read the prompt (pp) or the generation (tg) of an object of its JSON.
 
     Of one request at a time each speed is there twice, of the request and of all.
     """
@@ -153,7 +153,7 @@ def _is_head(found: list[str]) -> bool:
 
 
 def _metrics(row: Mapping[str, str], line: int) -> Iterator[Metric]:
-    """Of one test, such as 'tg128 @ d4096 (c2)'."""
+    """Return the metrics of one test, such as 'tg128 @ d4096 (c2)'."""
     columns = {}
     for name, cell in row.items():
         if name not in {"model", "test"} and cell:

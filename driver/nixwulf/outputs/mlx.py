@@ -1,4 +1,4 @@
-"""What mlx_lm.benchmark prints on rank 0: a line for each trial."""
+"""Output of mlx_lm.benchmark on rank 0: a line for each trial."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def parse(text: str) -> Trials:
 
 
 def recognises(text: str) -> bool:
-    """Whether the text looks like the benchmark's, whole or cut short."""
+    """Tell whether the text looks like the benchmark's, whole or cut short."""
     return any(line in text for line in ("Running warmup..", "Timing with prompt_tokens="))
 
 

@@ -151,7 +151,7 @@ def read(text: str) -> list[Found]:
 
 
 def _is_cut(table: NcclTable, end: str) -> bool:
-    """Whether the average ends the text with fewer digits than %g has, and is none of its rows."""
+    """Tell whether the average ends the text with fewer digits than %g has, and is no row."""
     match = _AVERAGE.fullmatch(end.rstrip())
     rates = [one["busbw"] for row in table.rows for one in row.placed.values() if "busbw" in one]
     digits = len(match["value"].replace(".", "").lstrip("0")) if match else _DIGITS
@@ -234,7 +234,7 @@ def _transport(text: str, hosts: int) -> str | None:
 
 
 def _row(names: Sequence[str], words: Sequence[str], number: int) -> NcclRow:
-    """Of a name that is there twice, the first is out of place."""
+    """Read a row; of a name that is there twice, the first is out of place."""
     size = words[names.index("size")] if "size" in names else ""
     placed: dict[str, dict[str, float]] = {}
     seen: Counter[str] = Counter()

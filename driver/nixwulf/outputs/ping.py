@@ -41,7 +41,7 @@ def parse(text: str) -> Replies:
 
 
 def recognises(text: str) -> bool:
-    """Its statistics."""
+    """Tell whether the text has ping's statistics."""
     return "packets transmitted" in text and _COUNTS.search(text) is not None
 
 

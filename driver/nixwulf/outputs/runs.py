@@ -262,7 +262,7 @@ def runs(tool: Tool, text: str) -> list[_Run]:
 
 
 def _objects(text: str) -> Iterator[tuple[int, int, bool]]:
-    """Where the objects of a text lie, whole or, up to the next that begins a line, broken."""
+    """Find the objects of a text, whole or, up to the next that begins a line, broken."""
     whole, position = True, 0
     while begin := _OBJECT.search(text, position):
         start: int | None = begin.end()
@@ -291,7 +291,7 @@ def _end_of_object(text: str, start: int) -> int | None:
 
 
 def _texts(tool: Tool, text: str, begin: int, end: int) -> Iterator[_Span]:
-    """Of a part of the text its runs with a result: what is before the first head is the first's.
+    """Split a part of the text into runs with a result: text before the first head is the first's.
 
     A head begins a run where there is a result since the last. One whose pattern has a group is a
     line of results too, and begins one only after an end: a result whose pattern has a group, which
@@ -334,7 +334,7 @@ class _Marks:
     twice: tuple[int, int] | None = None
 
     def ended_by(self, key: tuple[str | None, ...] | None, *, is_result: bool) -> bool:
-        """Whether a line begins the next run."""
+        """Tell whether a line begins the next run."""
         if not is_result:
             return bool(self.ends) or (self.has_result and key is None)
         return key in self.ends and not self.rows and not self.twice

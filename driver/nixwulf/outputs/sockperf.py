@@ -110,7 +110,7 @@ def metric(
 
 
 def _mean(text: str, protocol: str, state: str | None) -> Metric:
-    """Of a summary; what sockperf calls latency is half a round trip."""
+    """Return the mean of a summary; what sockperf calls latency is half a round trip."""
     kind, mean = _SUMMARY.findall(text)[0]
     times = 2.0 if kind == "Latency" else 1.0
     seen: dict[str, int | float] = {

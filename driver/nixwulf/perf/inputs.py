@@ -46,7 +46,7 @@ class PlatformFacts:
 
     @property
     def chip(self) -> str:
-        """What machines of several makers have in common: the GPU's target, else the name."""
+        """The name that machines of several makers share: the GPU's target, else the platform."""
         return self.target or self.name
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class FabricFacts:
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a model is run: batch is sequences at once, depth the tokens before the first one.
+    """A way to run a model: batch is sequences at once, depth the tokens before the first one.
 
     drafts and acceptance: tokens that are guessed ahead a step, and the share of them that is kept.
     graphs: whether the engine replays recorded kernels (None: as the engine does by itself).
@@ -123,7 +123,7 @@ class Strategy:
 
 
 def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
-    """Of a file of data/platforms; raises InputError where its memory's bandwidth is missing."""
+    """Return a platform file's facts; raises InputError without the memory's bandwidth."""
 
     def value(key: str, table: Mapping[str, Any] = document) -> float:
         return float(table.get(key, {}).get("value", 0.0))
@@ -213,14 +213,14 @@ class Spread:
     thin: float = 0.0
 
     def deviation(self, *, new_chip: bool, new_model: bool, thin: bool) -> float:
-        """Of a configuration."""
+        """Return the deviation of a configuration."""
         added = (self.chip * new_chip, self.model * new_model, self.thin * thin)
         return hypot(self.source, *added)
 
 
 @dataclass(frozen=True)
 class Spreads:
-    """Of decoding and of prompts, on one node and on several."""
+    """Spreads of decoding and of prompts, on one node and on several."""
 
     decode_one: Spread
     decode_several: Spread
@@ -228,7 +228,7 @@ class Spreads:
     prompt_several: Spread
 
     def of(self, metric: str, nodes: int) -> Spread:
-        """That of a metric (serve has that of decode) on so many nodes."""
+        """Return the spread of a metric (serve has that of decode) on so many nodes."""
         if metric == "prompt":
             return self.prompt_one if nodes == 1 else self.prompt_several
         return self.decode_one if nodes == 1 else self.decode_several
@@ -239,7 +239,7 @@ NO_SPREAD = Spreads(*[Spread(0.0)] * 4)
 
 @dataclass(frozen=True)
 class Constants:
-    """Of one engine on one kind of device.
+    """The constants of one engine on one kind of device.
 
     Shares of what the hardware can: weights (of the memory's bandwidth, reading weights), cache
     (the same, reading the KV cache), compute, attention (of the compute, comparing a prompt's
@@ -287,7 +287,7 @@ class Constants:
         return replace(found, yearly=(), **changed)
 
     def offset(self, model: ModelFacts, metric: str) -> float:
-        """Of a model's times of prompt or decode; none of a model that had no part."""
+        """Return a model's offset of prompt or decode times; 0 for a model outside the fit."""
         return self.offsets.get(f"{model.name} {metric}", 0.0)
 
     def alike(self, chip: str, strategy: Strategy, model: ModelFacts) -> int:
@@ -296,7 +296,7 @@ class Constants:
 
 
 def configuration(chip: str, strategy: Strategy, model: ModelFacts) -> str:
-    """What a configuration has to share with another to stand behind it."""
+    """Name what a configuration must share with another to be evidence for it."""
     return f"{chip} {strategy.parallelism} {model.weights.kernels}"
 
 
@@ -317,7 +317,7 @@ def _builds() -> Sequence[tuple[int, date]]:
 
 
 def day_of(version: str, day: str = "") -> date | None:
-    """When an engine was built, by the number of llama.cpp's builds, else the stated day."""
+    """Return an engine's build day, by the number of llama.cpp's builds, else as stated."""
     if build := _BUILD.fullmatch(version):
         numbers, days = zip(*((at, one.toordinal()) for at, one in _builds()), strict=True)
         at = min(max(int(build[1]), numbers[0]), numbers[-1])
@@ -399,7 +399,7 @@ def _parse(
 
 @cache
 def newest(path: Path = FILE) -> Mapping[str, Any]:
-    """Of the software that was fitted: its 'month' and 'day', and llama.cpp's newest build."""
+    """Return the fit's newest software: its 'month' and 'day', and llama.cpp's newest build."""
     found: Mapping[str, Any] = read_toml(path)["newest"]
     return found
 

@@ -113,7 +113,7 @@ def token_parts(
 
 
 def _rests_on(basis: int, engine: str, chip: str, strategy: Strategy, model: ModelFacts) -> str:
-    """How many published configurations stand behind a prediction, and what too few mean."""
+    """Count the published configurations that a prediction rests on, and say what too few mean."""
     kernels = _KERNELS.get(model.weights.kernels, model.weights.kernels)
     one_node = strategy.parallelism == "single"
     what = f"{engine} on {chip}, {'one node' if one_node else strategy.parallelism}, {kernels}"
@@ -126,7 +126,7 @@ def _rests_on(basis: int, engine: str, chip: str, strategy: Strategy, model: Mod
 def doubt(
     parts: Mapping[str, float], known: Constants, model: ModelFacts, strategy: Strategy, metric: str
 ) -> tuple[float, float]:
-    """How much longer and how much shorter than predicted a time may be, as logarithms of 80 %.
+    """Return how much longer and how much shorter a time may be, as logarithms of 80 %.
 
     Each part goes to the end of its own interval, and what it adds or saves is summed in squares: a
     small part whose constant is hardly known can make a time much longer, and never much shorter.
@@ -164,7 +164,7 @@ def total(of: Configuration, metric: str) -> tuple[Work, float]:
 
 
 def _works(of: Configuration, metric: str) -> tuple[dict[str, Work], float]:
-    """That of prompts and that of decoding; of a metric that has both, both."""
+    """Return the work of prompts and of decoding; of a metric that has both, both."""
     strategy = of.strategy
     _check(of, metric)
     if metric == "decode":

@@ -1,4 +1,4 @@
-"""How much of each thing a step asks for, before any constant.
+"""The work of a step, before any constant.
 
 Decode, prompt and serve are sums of it. Times here are those of perfect hardware, counts are of
 what the host has to do. A prediction is their sum, each over or times its constant, so the
@@ -68,7 +68,7 @@ class Work:
         return Work(*map(add, _all(self), _all(other)))
 
     def times(self, count: float) -> Work:
-        """That many of it."""
+        """Multiply it."""
         return Work(*(one * count for one in _all(self)))
 
     def parts(self, constants: Constants) -> dict[str, float]:
@@ -149,7 +149,7 @@ def forward(
 
 
 def _exchanges(of: Configuration, fabric: FabricFacts, tokens: float, depth: float) -> Work:
-    """What several nodes exchange in a pass: sums of a split of tensors, hops of a pipeline."""
+    """Exchanges of several nodes in a pass: sums of a split of tensors, hops of a pipeline."""
     platforms, model, strategy, _ = of
     nodes, engine = len(platforms), performance(strategy.engine)
     # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
@@ -205,7 +205,7 @@ def tokens_a_step(strategy: Strategy) -> float:
 def _shares(
     platforms: Sequence[PlatformFacts], strategy: Strategy, *, tensor: bool
 ) -> Sequence[float]:
-    """Of the weights: equal parts, but a pipeline is cut as the strategy says, else by memory."""
+    """Return shares of the weights: equal; a pipeline's by the strategy, else by memory."""
     count = len(platforms)
     if shares := strategy.shares_of(count):
         return shares
@@ -222,14 +222,14 @@ def _weight_bytes(model: ModelFacts, tokens: float) -> float:
 
 
 def _handed_on_bytes(model: ModelFacts, tokens: float, engine: Performance) -> float:
-    """What the kernels of all layers read and write of the tokens' activations."""
+    """Count the bytes of activations that the kernels of all layers read and write."""
     experts = model.experts_used if model.routed else _DENSE
     each = engine.activation_bytes * model.hidden * tokens
     return model.layers * each * (_HANDED_ON + _HANDED_ON_BY_EXPERT * experts)
 
 
 def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: Performance) -> float:
-    """What goes to the next node of a pipeline.
+    """Count the bytes that go to the next node of a pipeline.
 
     A client by RPC sends the activations and the mask of the attention to a server and fetches what
     comes out: of 512 tokens of a model 384 wide, llama.cpp's was seen to move 2.1 MB in the lab.
@@ -241,7 +241,7 @@ def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: Performan
 
 
 def _cache_bytes(model: ModelFacts, depth: float) -> float:
-    """Of one sequence."""
+    """Count the bytes of the KV cache of one sequence."""
     windowed = model.window_width * min(depth, model.window)
     return _CACHE_BYTES * (model.cache_width * depth + windowed)
 
@@ -276,7 +276,7 @@ def _launches(model: ModelFacts) -> float:
 
 
 def hops(strategy: Strategy, nodes: int, servers: int) -> int:
-    """How often a token's state is handed over in a pipeline.
+    """Count the hand-overs of a token's state in a pipeline.
 
     llama.cpp's client fetches from each of its RPC servers, those it gave their share included; of
     two and four servers in the lab 1.95 and 3.95 round trips a token were counted.
@@ -296,7 +296,7 @@ def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, fl
 
 
 def handled(strategy: Strategy, nodes: int, servers: int) -> float:
-    """How often the host has to act for a sum of all nodes, one time after the other.
+    """Count the actions of the host, in series, for a sum of all nodes.
 
     A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
     fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
@@ -340,7 +340,7 @@ def exchange(
 
 
 def collective(strategy: Strategy) -> str:
-    """How nodes sum: as a library does in place of the engine, or as the engine's version does."""
+    """Name the collective of a sum: the library's in place of the engine's, or the version's."""
     engine = performance(strategy.engine)
     version = _VERSION.match(strategy.version)
     if version and tuple(map(int, version.groups())) < engine.star_before:

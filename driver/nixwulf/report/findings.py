@@ -41,7 +41,7 @@ def findings(section: Section) -> list[str]:
 
 
 def _of_setting(section: Section) -> Iterator[str]:
-    """Of each variant of conditions; what matters most of each where they are several."""
+    """Yield findings of each variant of conditions; of several only what matters most."""
     lines = [line for line in section.lines if line.values]
     metrics = section.headline
     variants = list(dict.fromkeys(line.variant for line in lines))
@@ -105,7 +105,7 @@ def _best_and_worst(lines: list[CaseSummary], metric: MetricKey) -> str:
 
 
 def _superlatives(metric: MetricKey) -> tuple[str, str]:
-    """Of the best and of the worst."""
+    """Return the words for the best and the worst."""
     if adds_up(metric.unit):
         return "fastest", "slowest"
     if is_time(metric.unit):
@@ -114,7 +114,7 @@ def _superlatives(metric: MetricKey) -> tuple[str, str]:
 
 
 def _with_round_trip(lines: list[CaseSummary], metric: MetricKey) -> Iterator[str]:
-    """How a metric changes from the shortest to the longest round trip, on the most nodes."""
+    """Describe a metric's change from the shortest to the longest round trip, on the most nodes."""
     if is_time(metric.unit) and not any(line.setting.engine for line in lines):
         return  # a latency of the machines is the round trip itself
     for parallelism in sorted({line.parallelism for line in lines}):

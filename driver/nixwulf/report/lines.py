@@ -34,12 +34,12 @@ class MetricKey(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Its name for people."""
+        """The name for people."""
         return short_name(self.name)
 
     @property
     def better(self) -> Better:
-        """Which direction is better."""
+        """The direction that is better."""
         return better(self.name, self.unit)
 
 
@@ -157,7 +157,7 @@ class CaseSummary:
 
     @property
     def variant(self) -> str:
-        """Its axes in words: 'concurrency 4, n_gen 64'."""
+        """The axes in words: 'concurrency 4, n_gen 64'."""
         return ", ".join(f"{key} {value}" for key, value in self.axes.items())
 
     @property
@@ -253,7 +253,7 @@ def about(found: Sequence[tuple[str, Explained]], drawn: Sequence[tuple[float, B
 
 
 def band_of(one: Explained) -> Band | None:
-    """Its interval in the measure of its record; None where nothing is predicted."""
+    """Return the interval in its record's measure; None where nothing is predicted."""
     if one.prediction is None:
         return None
     from nixwulf.perf.explain.subject import batch
@@ -277,7 +277,7 @@ def predicted(folder: RunFolder) -> Predicted:
 
 
 def _same(line: CaseSummary, one: Explained) -> bool:
-    """Whether it is of a line's conditions; what is no condition is of all of the case."""
+    """Tell whether a value has a line's conditions; one without conditions fits all lines."""
     conditions, parameters = one.conditions, one.case["parameters"]
     return all(
         value in (conditions.get(key, value), parameters.get(key))
@@ -336,7 +336,7 @@ COMPARISONS = tuple(Comparison(**row) for row in read_toml(_DATA)["comparisons"]
 
 
 def decodes(comparison: Comparison) -> list[Explained]:
-    """Its decode speeds by number of nodes.
+    """Return decode speeds by number of nodes.
 
     Those of who measured one node only are left out: there is nothing to compare.
     """

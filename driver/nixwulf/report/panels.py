@@ -118,7 +118,7 @@ def _measured(section: Section) -> list[CaseSummary]:
 
 
 def _rtt(lines: Sequence[CaseSummary], link: str) -> str:
-    """As the table of fabrics has it: of one with several shapings, each."""
+    """Return the round trip as the table of fabrics has it: of several shapings, each."""
     fabrics = next(line.fabrics for line in lines if line.link == link)
     rtts = dict.fromkeys(f"{microseconds(one.rtt_us)} µs" for one in fabrics if one.rtt_us)
     return ", ".join(rtts) or "not measured"
@@ -158,7 +158,7 @@ def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:
 
 
 def _is_point(value: object) -> bool:
-    """Whether a value of an axis has a place on a curve: labels and 0 have none."""
+    """Tell whether a value of an axis has a place on a curve: labels and 0 have none."""
     return isinstance(value, int | float) and value > 0
 
 
@@ -190,7 +190,7 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
 
 
 def _others(line: CaseSummary, axis: str) -> str:
-    """What distinguishes a line from others of its case but for one axis."""
+    """Describe what distinguishes a line from others of its case but for one axis."""
     return ", ".join(f"{key} {value}" for key, value in line.axes.items() if key != axis)
 
 

@@ -1,4 +1,4 @@
-"""What a report holds, computed from the records and the plan of a run folder alone."""
+"""The contents of a report, computed from the records and the plan of a run folder alone."""
 
 from __future__ import annotations
 
@@ -160,13 +160,13 @@ class Summary:
 
     @property
     def any_above_linear(self) -> bool:
-        """Whether a case is faster than its number of nodes times one node."""
+        """Tell whether a case is faster than its number of nodes times one node."""
         return any(value.above_linear for line in self.lines for value in line.values.values())
 
 
 @dataclass(frozen=True)
 class Section:
-    """What a report shows of one setting; name: what distinguishes it from the others.
+    """One setting of a report; name: what distinguishes it from the others.
 
     lines: its cases; entries: its runs in the order in which they started.
     """
@@ -184,7 +184,7 @@ class Section:
 
     @cached_property
     def metrics(self) -> list[MetricKey]:
-        """What was measured: prompt, decode, ..., then rates, times and the rest."""
+        """The measured metrics: prompt, decode, ..., then rates, times and the rest."""
         found = {
             MetricKey(name, value.unit)
             for line in self.lines
@@ -206,12 +206,12 @@ class Section:
 
     @property
     def in_rows(self) -> bool:
-        """Whether each metric needs a row: they are many, or several with percentiles."""
+        """Tell whether each metric needs a row: they are many, or several with percentiles."""
         return len(self.metrics) > (1 if self.spread else _MOST_IN_COLUMNS)
 
     @property
     def as_given(self) -> bool:
-        """Whether no value rests on samples: sources give them as they are."""
+        """Tell whether no value rests on samples: sources give them as they are."""
         values = [value for line in self.lines for value in line.values.values()]
         return bool(values) and not any(value.n_samples for value in values)
 
@@ -305,7 +305,7 @@ def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Settin
 
 
 def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
-    """By setting, nodes, parallelism, round trip of the fabric, then what distinguishes them."""
+    """Sort by setting, nodes, parallelism, round trip of the fabric, then by the rest."""
 
     def order(line: CaseSummary) -> tuple[Any, ...]:
         link = (min(map(rtt_order, line.fabrics), default=math.inf), line.fabric, line.transport)

@@ -254,7 +254,7 @@ def scaling(section: Section) -> Table:
 def costs(
     values: Iterable[tuple[str, MetricKey, MetricSummary]], what: str = "case"
 ) -> Table | None:
-    """What speeds cost, each with the name of its case, beside what it is computed from.
+    """Tabulate what speeds cost, each with the name of its case, beside what it is computed from.
 
     Without columns that would be empty; None where no speed has watts or a price.
     """
@@ -278,7 +278,7 @@ def costs(
 
 
 def costs_of(section: Section) -> Table | None:
-    """As costs, of the cases of a setting."""
+    """Tabulate the costs of the cases of a setting."""
     return costs(
         (line.what, metric, line.values[metric.name])
         for line in section.lines

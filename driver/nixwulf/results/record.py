@@ -59,7 +59,7 @@ def validate(document: Any, source: str) -> None:
 
 
 def _is_later(version: object) -> bool:
-    """Whether a version of this major number has a higher minor one: '1.10' after '1.9'."""
+    """Tell whether a version of this major number has a higher minor one: '1.10' after '1.9'."""
     minor = str(version).partition(".")[2]
     return minor.isdecimal() and int(minor) > int(SCHEMA_VERSION.partition(".")[2])
 

@@ -65,7 +65,7 @@ FabricKey = tuple[str, str]
 
 
 def fabrics_of(records: Iterable[Record]) -> dict[FabricKey, list[FabricStats]]:
-    """By cluster and fabric, one for each shaping; the shortest round trip first."""
+    """Return fabrics by cluster, one for each shaping; the shortest round trip first."""
     found: dict[FabricKey, dict[tuple[str, str], list[dict[str, Any]]]]
     found = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -104,7 +104,7 @@ def record_lost(record: Record) -> tuple[int, int]:
 
 
 def waiting_us(record: Record) -> float:
-    """What a round trip waits on average for lost packets, microseconds: there or back."""
+    """Return the average wait of a round trip for lost packets, microseconds: there or back."""
     sent, lost = record_lost(record)
     if not lost:
         return 0.0
@@ -261,7 +261,7 @@ def _work(measured: pd.DataFrame) -> pd.Series[str]:
 
 
 def _same(measured: pd.DataFrame) -> pd.Series[str]:
-    """What one node of numbers that are no run's has to share besides, as a text.
+    """Return, as a text, what one node of imported or published numbers must share besides.
 
     The cases of one cluster's runs hold all of it; who publishes may have tried several versions.
     """
@@ -283,7 +283,7 @@ def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def columns_of(record: Record) -> dict[str, Any]:
-    """What all rows of a record share, by column."""
+    """Return the columns that all rows of a record share."""
     case = record["case"]
     failure = record.get("failure", {})
     source = record.get("source", {})
@@ -311,7 +311,7 @@ def columns_of(record: Record) -> dict[str, Any]:
 
 
 def _metrics_of(record: Record) -> list[dict[str, Any]]:
-    """What each row of a record has besides: one empty row where it failed."""
+    """Return each row's own columns of a record: one empty row where it failed."""
     # As the schema; a reader that trusts a number checks again.
     if record["outcome"] != "ok" or not record["metrics"]:
         return [_NO_METRIC]
@@ -325,7 +325,7 @@ def _metrics_of(record: Record) -> list[dict[str, Any]]:
 
 
 def _varying(metrics: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
-    """By name of a metric, the conditions that are not the same for all metrics of that name."""
+    """Return, by metric, the conditions that are not the same for all metrics of that name."""
     first: dict[str, dict[str, Any]] = {}
     varying: dict[str, set[str]] = defaultdict(set)
     for metric in metrics:

@@ -77,7 +77,7 @@ def assumed(cluster: Cluster) -> tuple[facts.WhatIf, ...]:
 
 
 def missing(cluster: Cluster) -> tuple[str, ...]:
-    """As a command line gives what has to be known before anything is predicted."""
+    """Write, as options, what has to be known before anything is predicted."""
     return tuple(one.text for one in assumed(cluster) if facts.lacks(one.name, facts.BANDWIDTH))
 
 
@@ -113,7 +113,7 @@ class ModelChoice:
 
     @property
     def definition(self) -> Model:
-        """As a sweep that names it defines it."""
+        """The definition as in a sweep."""
         return parse_model(self.name, dict(self.entry), "nixwulf tune")
 
 
@@ -293,7 +293,7 @@ def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
 
 
 def unmeasured(goal: Goal, engine: str) -> str | None:
-    """Why no benchmark measures a goal for an engine, or None."""
+    """Say why no benchmark measures a goal for an engine, or None."""
     native = engines.find(engine, "--engine").native_benchmark
     if goal.metric == "prompt" and not native:
         return f"no benchmark measures the reading of prompts of {engine} by itself"
@@ -314,7 +314,7 @@ def measurement_of(goal: Goal, record: Mapping[str, Any]) -> Measurement | None:
 
 
 def no_watts(record: Mapping[str, Any]) -> str:
-    """Why a record has no efficiency, as a sentence."""
+    """Say why a record has no efficiency, as a sentence."""
     power = record.get("power", {})
     reasons = [power.get("absent", "")]
     reasons += [entry.get("absent", "") for entry in power.get("efficiency", ())]
@@ -326,7 +326,7 @@ REQUESTS_A_SLOT = 2
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked: lengths in tokens; concurrency is of goals of many requests."""
+    """A request to tune: lengths in tokens; concurrency is of goals of many requests."""
 
     cluster: Cluster
     subject: ModelChoice
@@ -473,7 +473,7 @@ def _case(request: Request, engine: str, candidate: Candidate) -> Case:
 
 
 def first_of_each_reason(out: Sequence[LeftOut[str]]) -> list[LeftOut[str]]:
-    """Of strategies left out for one reason the first, whose words count the others."""
+    """Keep the first strategy left out for each reason; its words count the others."""
     by_reason = grouped((one.reason, one) for one in out)
     return [
         replace(first, what=f"{first.what} (and {plural(len(others), 'other')})")

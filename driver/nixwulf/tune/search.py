@@ -127,7 +127,7 @@ def _seconds(
 
 
 def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:
-    """Of one stream over a strategy's fabric, as measured or as usual; 0 on one node."""
+    """Return bytes a second of one stream over the fabric, measured or usual; 0 on one node."""
     fabric, transport = candidate.fabric, candidate.transport
     if fabric is None or transport is None:
         return 0.0
@@ -171,7 +171,7 @@ class OptionModel:
 
 
 def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -> list[Band]:
-    """What each strategy should give, tok/s, given what some gave; measured ones by their place.
+    """Estimate each strategy, tok/s, given what some gave; measured ones by their place.
 
     What is off by more than the deviations allow widens all intervals by as much.
     """
@@ -262,7 +262,7 @@ class Ranked:
 
     @property
     def open(self) -> bool:
-        """Whether it can still be measured."""
+        """Tell whether it can still be measured."""
         return not self.measured and not self.out
 
 
@@ -348,7 +348,7 @@ class SearchState:
 
     @property
     def unit(self) -> str:
-        """Of the estimates: of efficiency, before watts are known, nodes stand for them."""
+        """The unit of the estimates; for efficiency, nodes stand for unknown watts."""
         goal = self.request.goal
         if goal.name != "efficiency" or self.watts_a_node:
             return goal.unit
@@ -356,7 +356,7 @@ class SearchState:
 
     @property
     def lacks_watts(self) -> bool:
-        """Whether the goal is about watts and what was measured has none."""
+        """Tell whether the goal is about watts and what was measured has none."""
         efficiency = self.request.goal.name == "efficiency"
         return efficiency and bool(self.measurements) and not self.watts_a_node
 
@@ -367,7 +367,7 @@ class SearchState:
         return Band(1000 / estimate.value, 1000 / estimate.high, 1000 / estimate.low)
 
     def estimates(self) -> list[Band]:
-        """What each strategy gives, by all that is known."""
+        """Estimates of each strategy, by all that is known."""
         speeds = update([one.model for one in self.priors], self.measurements)
         if self.request.goal.name != "efficiency":
             return speeds

@@ -37,7 +37,7 @@ class Examination:
         return [one for one in self.findings if one.state == state]
 
     def document(self) -> dict[str, Any]:
-        """As doctor prints it in JSON."""
+        """Return doctor's JSON."""
         return {
             "passed": not self.of("wrong"),
             "nodes": list(self.nodes),
@@ -90,7 +90,7 @@ def doctor(
 
 
 def subject_of(node: Node, reading: NodeReading, cluster: Cluster | None) -> Subject:
-    """What is examined of a node: of a cluster file with its platform and its fabrics."""
+    """Return a node's subject: a node of a cluster file with its platform and its fabrics."""
     platform = platforms.load_platform(node.platform or platform_of(reading))
     fabrics: Sequence[Fabric] = tuple(cluster.fabrics.values()) if cluster else ()
     ends = ((fabric, end) for fabric in fabrics for end in node.ends(fabric.name))
@@ -98,7 +98,7 @@ def subject_of(node: Node, reading: NodeReading, cluster: Cluster | None) -> Sub
 
 
 def platform_of(reading: NodeReading) -> str:
-    """As 'cluster new' finds it: by the firmware, else by a chip; the generic one of its system."""
+    """Find the platform as 'cluster new' does: by firmware, chip, or its system's generic one."""
     facts, lines = reading.facts, reading.lines
     arm = any(one.startswith("CPU implementer") for one in lines.get("/proc/cpuinfo", ()))
     linux = "aarch64-linux" if arm else "x86_64-linux"

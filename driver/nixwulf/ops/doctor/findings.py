@@ -44,7 +44,7 @@ class Finding:
     source: str
 
     def document(self) -> dict[str, str]:
-        """As in JSON, with every field."""
+        """Return the JSON form, with every field."""
         return dict(vars(self))
 
 
@@ -63,11 +63,11 @@ class Check:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
     def ok(self, read: str, expected: str = "") -> Remark:
-        """It is as it should be."""
+        """Return a remark that a thing is as it should be."""
         return Remark("ok", read, expected)
 
     def bad(self, read: str, expected: str = "", state: State | None = None) -> Remark:
-        """It is not; in the row's own state, or another."""
+        """Return a remark that a thing is wrong, in the row's own state or another."""
         return Remark(state or self.state, read, expected)
 
     def when(self, fault: bool, read: str, expected: str = "") -> Remark:
@@ -75,13 +75,13 @@ class Check:
         return self.bad(read, expected) if fault else self.ok(read, expected)
 
     def unknown(self, read: str) -> Remark:
-        """It could not be read."""
+        """Return a remark that a thing could not be read."""
         return Remark("unknown", read)
 
 
 @dataclass(frozen=True)
 class Remark:
-    """What a check says of one thing; expected and source are the check's where they are empty."""
+    """A check's finding about one thing; empty expected and source are the check's."""
 
     state: State
     read: str
@@ -104,7 +104,7 @@ def checks() -> dict[str, Check]:
 
 
 def faults() -> str:
-    """What is looked for in the kernel's log, as one extended regular expression."""
+    """The faults to find in the kernel's log, as one extended regular expression."""
     return "|".join(f"({one.pattern})" for one in checks().values() if one.of == LOG)
 
 
@@ -124,12 +124,12 @@ class Subject:
 
     @property
     def facts(self) -> Facts:
-        """Its facts."""
+        """The facts of the node."""
         return self.reading.facts
 
     @property
     def mac(self) -> bool:
-        """Whether it runs macOS."""
+        """Tell whether the machine runs macOS."""
         return self.facts.system == macos.SYSTEM
 
     def first(self, path: str) -> str:
@@ -170,7 +170,7 @@ class Subject:
 
     @cached_property
     def interfaces(self) -> tuple[Interface, ...]:
-        """Its interfaces but the loopback; none where the machine listed none."""
+        """The interfaces but the loopback; none where the machine listed none."""
         lines = self.reading.lines
         if self.mac:
             names = ("@ports", "@thunderbolt", "@ibv")

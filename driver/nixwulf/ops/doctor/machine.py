@@ -74,7 +74,7 @@ def _pcie_speed(subject: Subject, check: Check) -> Iterator[Remark]:
 
 
 def _pcie_rate(subject: Subject, check: Check) -> Iterator[Remark]:
-    """Of interfaces that are one port of one card together, since they share its link."""
+    """Compare the rates of interfaces that are one port of one card, since they share its link."""
     lanes = {float(key): value for key, value in check.numbers["lane_gbps"].items()}
     wanted = {end.interface: fabric.speed_gbps for fabric, end in subject.ends}
     # Of a platform whose slot is known a cluster file says what the link should carry.
@@ -188,7 +188,7 @@ def _fec(subject: Subject, check: Check) -> Iterator[Remark]:
 
 
 def _roce_gid(subject: Subject, check: Check) -> Iterator[Remark]:
-    """Of ports that no fabric of a cluster file has: of those the gate 'gid' knows the index."""
+    """Check ports outside a cluster file's fabrics; for the others gate 'gid' knows the index."""
     named = {name for _, end in subject.ends for name in end.rdma_devices}
     for name, device in subject.facts.hardware.rdma.items():
         layer = subject.first(f"/sys/class/infiniband/{name}/ports/1/link_layer")
@@ -400,7 +400,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _clocks(subject: Subject) -> Iterator[tuple[str, float | None, float | None, float | None]]:
-    """Of each GPU its name, its clock and its highest one, MHz, and its load, percent."""
+    """Read each GPU's name, clock and highest clock, MHz, and load, percent."""
     for row in _nvidia(subject):
         name = f"GPU {row['index']} ({row.get('name', '?')})"
         yield name, _number(row.get("mhz")), _number(row.get("most_mhz")), _number(row.get("load"))

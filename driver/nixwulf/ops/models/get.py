@@ -382,7 +382,7 @@ def _new_place(name: str) -> Place:
 
 
 def _staging(origin: str) -> Path:
-    """Where what arrives of an origin waits until it is whole: the same each time."""
+    """Return where a download waits until it is whole: the same place each time."""
     name = hashlib.sha256(os.fsencode(origin)).hexdigest()
     path = folder_here() / SIDE / "get" / name
     path.mkdir(parents=True, exist_ok=True)
@@ -425,7 +425,7 @@ def _cut(staging: Path | None, where: str) -> Iterator[None]:
 
 
 def _fault(path: Path, name: str, names: Collection[str]) -> str:
-    """Why no engine can read a file of a model; empty for one that says what it is.
+    """Say why no engine can read a file of a model; empty for a readable one.
 
     names: of all its files; what an index of safetensors names elsewhere engines would follow.
     """

@@ -114,7 +114,7 @@ def platform_of(machine: Surveyed) -> tuple[str, tuple[str, ...]]:
 
 
 def _disks(machine: Surveyed) -> Iterable[str]:
-    """What deploy could wipe, as comments: a line that is in the file is a decision."""
+    """List the disks that deploy could wipe, as comments: a line in the file is a decision."""
     for disk in machine.machine.disks:
         if disk.ids:
             used = f", mounted at {', '.join(disk.mountpoints)}" if disk.mountpoints else ""
@@ -144,7 +144,7 @@ class _Wire:
 
     @property
     def name(self) -> str:
-        """As a sentence calls it."""
+        """The name as a sentence uses it."""
         port = f", port {self.port}" if self.port else ""
         cable = f" (the cable of {' and '.join(self.ends)}{port})"
         return f"fabrics.{self.fabric.name}{cable if self.fabric.link_prefix else ''}"

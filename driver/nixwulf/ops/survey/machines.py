@@ -1,4 +1,4 @@
-"""What machines say of themselves: one script, one round trip a machine, all at the same time."""
+"""Machines' own answers: one script, one round trip a machine, all at the same time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Surveyed:
 
     @property
     def name(self) -> str:
-        """Its node's name."""
+        """The node's name."""
         return self.node.name
 
     @property
     def identity(self) -> frozenset[tuple[str, str, str]]:
-        """What no other machine shares: addresses of its network cards, and when it was booted."""
+        """A key of one machine: addresses of its network cards, and when it was booted."""
         return frozenset(
             (self.machine.boot, one.name, one.mac)
             for one in self.interfaces
@@ -64,7 +64,7 @@ def survey(connections: Sequence[Connection]) -> list[Surveyed]:
 
 
 def script() -> str:
-    """What is run on a machine, with the globs of the files that it prints."""
+    """Return the script for a machine, with the globs of the files that it prints."""
     globs = " ".join((*interfaces.HARDWARE_FILES, *interfaces.FILES))
     return identity_script() + shipped_text("ops/survey/survey.sh").replace('"$@"', globs)
 

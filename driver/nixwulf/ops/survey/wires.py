@@ -54,7 +54,7 @@ class WireEnd:
         return self.address.network
 
     def left_out(self, reason: str) -> LeftOut:
-        """That the cluster file has not its address, and why."""
+        """Say that the cluster file lacks its address, and why."""
         return LeftOut(self.node, self.interface, str(self.address), reason)
 
 
@@ -63,7 +63,7 @@ Pair = tuple[WireEnd, WireEnd]
 
 @dataclass(frozen=True)
 class Reach:
-    """What was tried: by source and target the largest packet in bytes that came back.
+    """Probes by source and target: the largest packet in bytes that came back.
 
     0: none did; 1: a small one did, and no size is known. answered_by: the card that the source
     found behind the target's address.
@@ -141,7 +141,7 @@ def try_pairs(pairs: Sequence[Pair], connections: Mapping[str, Connection]) -> R
 
 
 def parse(text: str, probes: Sequence[Pair]) -> Reach:
-    """What a machine printed of its probes; one that it did not print was silent."""
+    """Read the probes that a machine printed; one that it did not print was silent."""
     answers, _, neighbours = text.partition("== neighbours")
     sizes = {
         (words[0], words[1]): int(words[2]) if words[2].isdecimal() else int(words[2] == "small")
@@ -190,7 +190,7 @@ _CABLE_PREFIX = 30
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a machine has and the cluster file has not, with the reason."""
+    """Something that a machine has and the cluster file lacks, with the reason."""
 
     node: str
     interface: str
@@ -224,30 +224,30 @@ class Wire:
 
     @property
     def is_thunderbolt(self) -> bool:
-        """Whether it is made of Thunderbolt or USB4 at every end."""
+        """Tell whether every end is Thunderbolt or USB4."""
         return all(one.medium == "thunderbolt" for one in self.interfaces)
 
     @property
     def is_cable(self) -> bool:
-        """Whether it joins two machines and can join no third."""
+        """Tell whether it joins two machines and can join no third."""
         narrow = self.network.prefixlen >= _CABLE_PREFIX or self.network.is_link_local
         return len(self.members) == len("ab") and (narrow or self.is_thunderbolt)
 
     @property
     def joins_cards(self) -> bool:
-        """Whether it joins two machines by cards that do RDMA: cables as a rule, in any subnet."""
+        """Tell whether it joins two machines by RDMA cards: cables as a rule, in any subnet."""
         cards = (any(not port.software for port in one.rdma) for one in self.interfaces)
         return len(self.members) == len("ab") and all(cards)
 
     @property
     def physical_ports(self) -> dict[str, str]:
-        """Of each machine the port of its card, empty where that is not known."""
+        """Ports of each machine's card, empty where that is not known."""
         ends = zip(self.members, self.interfaces, strict=True)
         return {end.node: one.physical_port for end, one in ends}
 
     @property
     def speed_gbps(self) -> float | None:
-        """Of its slowest end whose speed is known."""
+        """The speed of its slowest end whose speed is known."""
         return min((one.speed_gbps for one in self.interfaces if one.speed_gbps), default=None)
 
 
@@ -283,7 +283,7 @@ def _without_shared(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOu
 
 
 def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
-    """Of several addresses on one wire the one in whose subnet most machines are, or the first."""
+    """Choose among addresses on one wire: in the subnet of most machines, or the first."""
     nodes = _nodes_of(ends)
     places = grouped(((end.node, end.interface), end) for end in ends)
     chosen, left = [], []
@@ -329,7 +329,7 @@ def wires(
 def _one_a_machine(
     group: Sequence[WireEnd], interfaces: Mapping[tuple[str, str], Interface]
 ) -> tuple[list[WireEnd], list[LeftOut]]:
-    """Of two interfaces of a machine on one network the faster, then the first."""
+    """Choose among two interfaces of a machine on one network the faster, then the first."""
     chosen: dict[str, WireEnd] = {}
     for end in group:
         speeds = [
@@ -347,7 +347,7 @@ def _one_a_machine(
 
 
 def _all_reached(members: Sequence[WireEnd], reach: Reach) -> tuple[list[WireEnd], list[LeftOut]]:
-    """Without those whom others do not reach, as few as can be: the worst first."""
+    """Leave out machines that others do not reach, as few as can be: the worst first."""
     kept, left = list(members), list[LeftOut]()
     while True:
         failing = {

@@ -39,7 +39,7 @@ _GPU_BACKENDS = ("CUDA", "ROCm", "HIP", "Vulkan", "Metal", "MTL", "SYCL", "RPC")
 
 
 def is_busy(busy: float, cpus: float) -> bool:
-    """Whether so many busy CPUs of a node are more than the noise of ticks, logins and timers."""
+    """Tell whether so many busy CPUs are more than the noise of ticks, logins and timers."""
     return busy >= max(0.5, 0.05 * cpus)
 
 
@@ -192,7 +192,7 @@ def _load(record: Record) -> Iterator[Diagnostic]:
 
 
 def _threads(record: Record) -> Iterator[Diagnostic]:
-    """Of a CPU that computes; nodes of a lab share one machine's, and are given a part of it."""
+    """Judge the threads of a computing CPU; nodes of a lab get a part of one machine's."""
     threads, lab = threads_of(record), record["cluster"].get("lab", False)
     if any("gpu" in (facts_of(name) or {}) for name in _platforms(record)) or not threads or lab:
         return
@@ -203,7 +203,7 @@ def _threads(record: Record) -> Iterator[Diagnostic]:
 
 
 def _link(record: Record) -> Iterator[Diagnostic]:
-    """What is wrong with the link; of a lab's against the shape that was asked for.
+    """Say what is wrong with the link; a lab's is compared with the shape that was asked for.
 
     Predictions are made with the link as it was measured, so it makes a case slow and not slower
     than predicted.
@@ -282,7 +282,7 @@ def _rails() -> list[dict[str, Any]]:
 
 
 def judged(record: Record) -> str:
-    """What its best value of each metric of a link is beside the usual one, and what mends it.
+    """Compare its best value of each metric of a link with the usual one, and say what mends it.
 
     The best, since small messages and first tries are slow of themselves. Empty where it measured
     no link, or nothing is known of such a one.

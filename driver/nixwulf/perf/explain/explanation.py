@@ -74,7 +74,7 @@ class WeighedDiagnostic:
 
     @property
     def enough(self) -> bool:
-        """Whether it may be what slows the case, in the whole percent that are shown.
+        """Tell whether it may be what slows the case, in the whole percent that are shown.
 
         Without a prediction nobody knows whether a case depends on its link, and all do on nodes.
         """
@@ -152,7 +152,7 @@ class Explained:
 
     @property
     def case(self) -> Mapping[str, Any]:
-        """Its case."""
+        """The case."""
         case: Mapping[str, Any] = self.record["case"]
         return case
 
@@ -172,7 +172,7 @@ class Explained:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it is below the interval of its prediction."""
+        """Tell whether it is below the interval of its prediction."""
         return self.prediction is not None and self.measured < self.prediction.low
 
     @property
@@ -196,20 +196,20 @@ class Explained:
 
     @property
     def costless(self) -> frozenset[str]:
-        """What its speed does not depend on: sentences of facts, 'rate' and 'trips' of its link."""
+        """Causes that cost nothing: sentences of facts, 'rate' and 'trips' of its link."""
         of_link = (s.of_link for s in self.sensitivities if round(100 * (s.factor - 1)) == 0)
         return frozenset(cause.diagnostic.text for cause in self.noticed) | frozenset(of_link)
 
     @property
     def unexplained(self) -> bool:
-        """Whether it is outside its interval, and its causes are not enough to bring it back."""
+        """Tell whether it is outside its interval, and its causes do not bring it back."""
         if self.is_slow and self.prediction:
             return self.mended < self.prediction.low
         return self.verdict == "faster than predicted"
 
     @property
     def mended(self) -> float:
-        """What would have been measured at most without the causes that no prediction includes."""
+        """The most that could have been measured without the causes that no prediction includes."""
         factors = (
             inf if cause.known is None else cause.known
             for cause in self.slows

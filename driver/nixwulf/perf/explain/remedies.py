@@ -54,7 +54,7 @@ class PredictionInputs:
 
     @property
     def configuration(self) -> Configuration:
-        """What runs on what."""
+        """The configuration: what runs, and on what."""
         return Configuration(self.platforms, self.model, self.strategy, self.fabric)
 
     def prediction(self) -> Prediction:
@@ -81,7 +81,7 @@ class Sensitivity:
 
     @property
     def enough(self) -> bool:
-        """Whether it is worth anything, in the whole percent that are shown."""
+        """Tell whether it is worth anything, in the whole percent that are shown."""
         return round(100 * (self.factor - 1)) >= ENOUGH
 
 
@@ -90,13 +90,13 @@ Change = Callable[[PredictionInputs, float], PredictionInputs]
 
 
 def faster_memory(one: PredictionInputs, times: float) -> PredictionInputs:
-    """Its bandwidth, of all nodes."""
+    """The bandwidth of all nodes' memory."""
     faster = (replace(node, bandwidth_gbs=times * node.bandwidth_gbs) for node in one.platforms)
     return replace(one, platforms=tuple(faster))
 
 
 def more_compute(one: PredictionInputs, times: float) -> PredictionInputs:
-    """Of all nodes."""
+    """The compute of all nodes."""
     faster = (replace(node, tflops=times * node.tflops) for node in one.platforms)
     return replace(one, platforms=tuple(faster))
 
@@ -170,7 +170,7 @@ def roofline(setting: PredictionInputs) -> float | None:
 
 
 def _at_its_least(model: ModelFacts) -> ModelFacts:
-    """What is finer than the experts by a name only may be as they are."""
+    """Return the model with other weights no finer than the experts, where only a name says so."""
     weights = model.weights
     if not weights.assumptions:
         return model
@@ -286,7 +286,7 @@ def _costs(before: PredictionInputs, after: PredictionInputs) -> float | None:
 
 
 def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
-    """How another record is run otherwise, if it is one change; None where it is none, or more."""
+    """Describe how another record is run otherwise, if by one change; else None."""
     here, there = record["case"], other["case"]
     changed = [key for key in PLACE[1:] if here.get(key) != there.get(key)]
     if here.get("engine") != there.get("engine"):
@@ -384,12 +384,12 @@ def _split_otherwise(
 
 
 def fits(platforms: Sequence[PlatformFacts], model: ModelFacts, strategy: Strategy) -> bool:
-    """Whether it is known that a model fits on nodes, run so."""
+    """Tell whether it is known that a model fits on nodes, run so."""
     return room(platforms, ModelDescription(model.name, model), strategy).fits is True
 
 
 def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: int) -> bool:
-    """Whether an engine of this driver can be run so."""
+    """Tell whether an engine of this driver can be run so."""
     case = record["case"]
     try:
         engine = engines.find(strategy.engine, "--engine")

@@ -1,4 +1,4 @@
-"""What the model has to know of a measured case, taken from its record and its machines."""
+"""The model's inputs for a measured case, from its record and its machines."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CaseInputs:
     shares: tuple[float, ...] = ()
 
     def strategy(self, conditions: Mapping[str, Any]) -> inputs.Strategy:
-        """How a metric of it was measured; raises InputError for what the model has no sums for."""
+        """Return a metric's strategy; raises InputError for what the model does not cover."""
         _no_guesses(conditions)
         return inputs.Strategy(
             self.engine,
@@ -155,7 +155,7 @@ def newer_than_fitted(record: Record) -> str:
 
 
 def _shares(record: Record) -> tuple[float, ...]:
-    """Of the weights, by node, as the engine said that it placed them; none where it did not."""
+    """Return shares of the weights by node, as the engine placed them; empty if unknown."""
     sizes = [float(size) for size in _PLACED.findall(record.get("engine", {}).get("placed", ""))]
     if len(sizes) != record["case"]["nodes"] or not sum(sizes):
         return ()
@@ -205,7 +205,7 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
 
 
 def _stated(text: str) -> float:
-    """Of '78.80 GiB' or '138.80 B', as llama.cpp's tables have them, bytes or parameters."""
+    """Read '78.80 GiB' or '138.80 B', as in llama.cpp's tables: bytes or parameters."""
     number, _, unit = text.partition(" ")
     return float(number) * _UNITS[unit] if unit in _UNITS and _DECIMAL.fullmatch(number) else 0
 
@@ -236,7 +236,7 @@ def _pruned(model: ModelFacts, stated: float) -> ModelFacts:
 
 @cache  # the runs of a sweep share it
 def facts_of_random(name: str, model: RandomModel, size: int) -> ModelFacts:
-    """By the tensors that the driver writes; size is that of the file."""
+    """Size a model by the tensors that the driver writes; size is that of the file."""
     if not size:
         raise InputError(f"The record lacks the bytes of the model {name!r}.")
     bytes_each = size / model.parameters

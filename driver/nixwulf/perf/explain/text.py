@@ -126,7 +126,7 @@ def _without(cause: WeighedDiagnostic) -> str:
 
 
 def _unexplained(explained: Explained, prediction: Prediction) -> str:
-    """With the factor that is left, and where to look next."""
+    """Say which factor is left, and where to look next."""
     fast = explained.measured > prediction.high
     ratio = explained.mended / prediction.value
     left = (

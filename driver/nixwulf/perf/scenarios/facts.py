@@ -39,7 +39,7 @@ _IMPOSSIBLE = 1e15
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """Its name as shown, its facts, and its sizes by layer where its files were read."""
+    """A model's shown name, its facts, and its sizes by layer where its files were read."""
 
     name: str
     facts: ModelFacts
@@ -220,7 +220,7 @@ class WhatIf:
 
     @property
     def text(self) -> str:
-        """As it is given on the command line."""
+        """The what-if as it is given on the command line."""
         return f"{self.group}.{self.name}.{self.key}={self.value:g}"
 
 
@@ -334,7 +334,7 @@ def platform(node: Node, changes: Sequence[WhatIf]) -> inputs.PlatformFacts:
 
 
 def lacks(name: str, key: str) -> bool:
-    """Whether the platform's file lacks a fact that a what-if can give."""
+    """Tell whether the platform's file lacks a fact that a what-if can give."""
     document = load_platform(name)
     if key == BANDWIDTH:
         return not {key, "memory_bandwidth_nominal_gbs"} & document.keys()
@@ -344,7 +344,7 @@ def lacks(name: str, key: str) -> bool:
 
 
 def kind_of(platform: str) -> str:
-    """Who made the device that computes, or 'cpu'."""
+    """Return the maker of the device that computes, or 'cpu'."""
     gpu = load_platform(platform).get("gpu")
     return str(gpu["vendor"]) if gpu else "cpu"
 
@@ -369,7 +369,7 @@ def constants(
 
 
 def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:
-    """Of a lab, round trips and rates that its fabrics are made to have; of others none."""
+    """Return the round trips and rates that a lab's fabrics are made to have; else none."""
     if not cluster.is_lab:
         return {}
     return {
@@ -382,7 +382,7 @@ def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:
 
 
 def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
-    """By fabric of a cluster, medians of what its records measured; raises InputError for none.
+    """Return medians of a cluster's records by fabric; raises InputError for none.
 
     They are round trips and streams of TCP, and not valid for RDMA.
     """

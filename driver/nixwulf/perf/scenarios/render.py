@@ -82,13 +82,13 @@ def heading(question: Question) -> str:
 
 
 def shares(parts: Mapping[str, float]) -> dict[str, float]:
-    """Of the whole, from 0 to 1, in the order of LETTERS."""
+    """Return shares of the whole, from 0 to 1, in the order of LETTERS."""
     whole = sum(parts.values())
     return {name: parts.get(name, 0.0) / whole for name in LETTERS}
 
 
 def cells(parts: Mapping[str, float], width: int) -> dict[str, int]:
-    """How many of width characters each part has: they add up, by largest remainders."""
+    """Return the characters of width for each part: they add up, by largest remainders."""
     exact = {name: share * width for name, share in shares(parts).items()}
     found = {name: int(value) for name, value in exact.items()}
     rest = sorted(exact, key=lambda name: found[name] - exact[name])
@@ -114,7 +114,7 @@ def percentages(parts: Mapping[str, float]) -> str:
 
 
 def legend(predictions: Iterable[Prediction]) -> list[str]:
-    """What the letters of the parts that take time in any of them stand for, a line each."""
+    """Explain the letters of the parts that take time in any of them, a line each."""
     known = {name for one in predictions for name, seconds in one.parts.items() if seconds}
     return [f"{LETTERS[name][0]} {name}: {LETTERS[name][1]}" for name in LETTERS if name in known]
 
@@ -183,7 +183,7 @@ def _then(answer: Answer) -> str:
 
 
 def _beside(answer: Answer) -> list[str]:
-    """Why strategies are left out, a sentence for each reason; and that none of the others fits."""
+    """Say why strategies are left out, by reason; and that none of the others fits."""
     by_reason = grouped((one.reason, how(one.what)) for one in answer.left_out)
     sentence = [
         f"Left out: {first}{f' (and {len(others)} more)' if others else ''}: {why}."
@@ -217,7 +217,7 @@ def _speeds(forecast: Forecast) -> tuple[str, str]:
 
 
 def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
-    """Of what did not fit before there is nothing to compare with."""
+    """Compare two forecasts; empty where what did not fit before has nothing to compare with."""
     if after.room.fits is False:
         return "", ""
     if before.room.fits is False:

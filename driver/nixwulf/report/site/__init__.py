@@ -156,7 +156,7 @@ class Site:
             yield part.file, self._render("index.html.j2", number=number, rows=part.rows, **context)
 
     def _ways(self) -> Iterator[tuple[str, list[Group], int]]:
-        """Of each folder the pages with most rows, and how many there are when they are more."""
+        """Yield each folder's pages with most rows, and how many there are when they are more."""
         for folder in FOLDERS:
             own = [group for group in self.groups if group.folder == folder]
             most = sorted(own, key=lambda group: -len(group.rows))[:_MOST_WAYS]
@@ -275,7 +275,7 @@ def _options(
 
 
 def unscrubbed(records: Iterable[Mapping[str, Any]]) -> int:
-    """How many records of runs outside the lab hold what 'nixwulf publish' takes out."""
+    """Count the records of runs outside the lab that hold what 'nixwulf publish' takes out."""
     return sum(
         record["kind"] == "run" and not record["cluster"]["lab"] and "scrubbed" not in record
         for record in records
@@ -288,7 +288,7 @@ _ABOUT = "Made by 'nixwulf site', which replaces this folder as a whole.\n"
 
 @dataclass(frozen=True)
 class Made:
-    """What was made: counts of records and values, and of runs that hold private texts."""
+    """A made site: counts of records and values, and of runs that hold private texts."""
 
     records: int
     values: int

@@ -1,4 +1,4 @@
-"""Which charts a set of rows gives, what joins their marks, and what is side by side.
+"""Charts of a set of rows: what joins their marks, and what is side by side.
 
 A line joins rows that differ in x alone: the same platform, engine and its version, model and
 weights, conditions, and who measured. What differs otherwise may stand in one chart, with other
@@ -55,7 +55,7 @@ class _Kind:
 
     @property
     def by_nodes(self) -> bool:
-        """Whether x is the number of nodes."""
+        """Tell whether x is the number of nodes."""
         return self.joined == "nodes"
 
     def at(self, row: SiteRow) -> float:
@@ -63,13 +63,13 @@ class _Kind:
         return float(getattr(row, self.x) or 0.0)
 
     def wanted(self, row: SiteRow) -> bool:
-        """Whether a row has a place in it."""
+        """Tell whether a row has a place in it."""
         known = row.value and self.at(row) and (row.nodes > 1 or not self.several)
         of = self.metric in ("", row.metric) and self.unit in ("", row.unit)
         return bool(known) and of and (adds_up(row.unit) or not self.rate)
 
     def place(self, row: SiteRow) -> float | str:
-        """What rows of one case share, whose mean a line passes: their nodes, or their fabric."""
+        """The place on the axis that rows of one case share: their nodes, or their fabric."""
         return row.nodes if self.by_nodes else row.fabric
 
 
@@ -131,7 +131,7 @@ def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
 
 
 def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
-    """Whether they are at two places apart, and repeat nothing but runs.
+    """Tell whether they are at two places apart, and repeat nothing but runs.
 
     Two published values at one place differ in something that their sources do not state, and so
     they may differ in it from those at another.
@@ -333,7 +333,7 @@ def _speed(row: SiteRow) -> Explained | None:
 
 
 def why_not(rows: Sequence[SiteRow]) -> str:
-    """Why no speed of a record has a prediction; empty where one has, or where there is none."""
+    """Say why no speed of a record has a prediction; empty where one has, or none is."""
     reasons = [one.why_not for row in rows if (one := _speed(row)) and one.why_not]
     return "" if not reasons or any(row.predicted for row in rows) else reasons[0]
 

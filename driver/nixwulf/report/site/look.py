@@ -48,7 +48,7 @@ class Figure:
 
     @property
     def predicted(self) -> bool:
-        """Whether predictions stand behind marks."""
+        """Tell whether predictions stand behind marks."""
         return any(row.predicted for rows in self.rows for row in rows)
 
 
@@ -111,7 +111,7 @@ class Look:
 
     @property
     def legend(self) -> tuple[LegendEntry, ...]:
-        """What each style means; empty where all marks look the same."""
+        """Explain each style; empty where all marks look the same."""
         if len(self._styles) == 1 and not self._others:
             return ()
         others = (entry(None, "all others"),) if self._others else ()
@@ -123,7 +123,7 @@ class Look:
 
 
 def _parts(row: SiteRow) -> dict[str, str]:
-    """What may distinguish marks, the most important first."""
+    """The parts that may distinguish marks, the most important first."""
     return {
         "platform": "+".join(row.platforms),
         "program": row.program,
@@ -160,7 +160,7 @@ def mark_words(row: SiteRow) -> str:
 
 
 def note_of(undrawn: int, counts: Iterable[int]) -> str:
-    """What is left out of charts: whole ones, and marks of those with so many."""
+    """Note what is left out of charts: whole ones, and marks of those with so many."""
     notes = []
     if undrawn:
         notes.append(
@@ -200,7 +200,7 @@ class Page:
 
     @property
     def rows(self) -> list[str]:
-        """Of all its tables."""
+        """The rows of all its tables."""
         return [row for table in self.tables for row in table.rows]
 
 
@@ -288,11 +288,11 @@ class Links(NamedTuple):
     pages: Mapping[str, Mapping[str, str]]
 
     def page(self, folder: str, name: str) -> str:
-        """Of a model, a platform or a kind of fabric."""
+        """Return the address of a model's, a platform's or a kind of fabric's page."""
         return f"{self.root}{folder}/{self.pages[folder][name]}.html"
 
     def record(self, row: SiteRow) -> str:
-        """Of the record of a row."""
+        """Return the address of the page of a row's record."""
         return f"{self.root}records/{row.source.page}.html"
 
 
@@ -302,7 +302,7 @@ def brief(text: str, longest: int = _LONGEST_CELL) -> str:
 
 
 class Trees:
-    """What records hold, list in list; of what is long or deep the first.
+    """Trees of a record's values, list in list; of what is long or deep the first.
 
     Records that were read together hold what is equal in them once, so it is made once.
     """
@@ -311,7 +311,7 @@ class Trees:
         self._made: dict[tuple[int, int], str] = {}
 
     def of(self, values: Mapping[str, Any]) -> Markup:
-        """Of values of a record that lives as long as this."""
+        """Draw values of a record that lives as long as this."""
         return Markup(self._dict(values, 0))  # noqa: S704 - made of escaped texts
 
     def _dict(self, values: Mapping[str, Any], depth: int) -> str:
@@ -414,7 +414,7 @@ def of_group(group: Group, best: SiteRow | None, links: Links) -> list[Value]:
 
 
 def values(rows: Iterable[SiteRow]) -> Table:
-    """What a record measured."""
+    """Yield the measured values of a record."""
     found: list[Sequence[Value]] = [
         [
             *metric_cells(row.key, row.measured),
@@ -429,6 +429,6 @@ def values(rows: Iterable[SiteRow]) -> Table:
 
 
 def costs_of(rows: Iterable[SiteRow]) -> Table | None:
-    """What the speeds of a record cost in watts and US$."""
+    """Yield the costs of a record's speeds, in watts and US$."""
     measured = [(row.condition_words, row.key, row.measured) for row in rows if row.measured]
     return costs(((brief(what), key, value) for what, key, value in measured), "conditions")

@@ -57,12 +57,12 @@ class Source:
 
     @property
     def url(self) -> str:
-        """Where its numbers are published; empty for anything but a web address."""
+        """The address where its numbers are published; empty for anything but a web address."""
         return web_address(self.record.get("source", {}).get("url", ""))
 
     @property
     def name(self) -> str:
-        """Who measured it, or the tool or file that was read; empty for runs."""
+        """The name of who measured it, or of the tool or file that was read; empty for runs."""
         source = self.record.get("source", {})
         return str(source.get("name") or source.get("file") or source.get("tool") or "")
 
@@ -105,17 +105,17 @@ class SiteRow:
 
     @property
     def machines(self) -> str:
-        """What its source calls its machines; may be empty."""
+        """The machines as its source calls them; may be empty."""
         return str(self.columns["machine"])
 
     @property
     def value(self) -> float | None:
-        """What was measured, in the unit."""
+        """The measured value, in the unit."""
         return self.measured.mean if self.measured else None
 
     @property
     def watts(self) -> float | None:
-        """Of all nodes together, W."""
+        """The watts of all nodes together, W."""
         return self.measured.cost.watts if self.measured and self.measured.cost else None
 
     @property
@@ -125,22 +125,22 @@ class SiteRow:
 
     @cached_property
     def alone(self) -> Hashable:
-        """What rows of one line have in common, also with those on one node."""
+        """A key that the rows of one line share, also with those on one node."""
         return identity.same(self.columns, without=identity.OVER_NODES)
 
     @cached_property
     def line(self) -> Hashable:
-        """What rows of one line have in common, which one with those on one node is not."""
+        """A key that the rows of one line share, but not with those on one node."""
         return identity.same(self.columns, without=identity.OVER_FABRICS)
 
     @cached_property
     def panel(self) -> Hashable:
-        """What rows of one chart have in common."""
+        """A key that the rows of one chart share."""
         return identity.same(self.columns, without=identity.DRAWN_APART, conditions=identity.WORK)
 
     @property
     def crosses(self) -> bool:
-        """Whether several nodes share the work over a fabric."""
+        """Tell whether several nodes share the work over a fabric."""
         return self.nodes > 1 and self.parallelism != identity.REPLICAS
 
     @property
@@ -167,7 +167,7 @@ class SiteRow:
 
     @property
     def on(self) -> str:
-        """What was measured on what: '2 nodes of dgx-spark, roce (rdma), vllm 0.11, tensor'."""
+        """The configuration in words: '2 nodes of dgx-spark, roce (rdma), vllm 0.11, tensor'."""
         parts = [
             f"{plural(self.nodes, 'node')} of {'+'.join(self.platforms)}",
             self.link,
@@ -198,7 +198,7 @@ class SiteRow:
 
     @property
     def work(self) -> str:
-        """Those conditions that make up the work: lengths, depth and requests at once."""
+        """The conditions that make up the work: lengths, depth and requests at once."""
         return ", ".join(
             f"{_TOKENS.get(key, key)} {clean(str(self.conditions[key]))}"
             for key in identity.WORK
@@ -304,7 +304,7 @@ class Group:
 
     @property
     def counts(self) -> str:
-        """Its values and records in words."""
+        """The counts of values and records in words."""
         return count_words(self.rows)
 
 

@@ -35,7 +35,7 @@ from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
 @dataclass(frozen=True)
 class Difference:
-    """What A and B differ in as a whole, with the values of each; None: not recorded."""
+    """A difference of A and B as a whole, with the values of each; None: not recorded."""
 
     what: str
     a: tuple[str, ...]
@@ -60,14 +60,14 @@ class Comparison:
         return tuple(pair for pair in self.pairs if pair.interval is None)
 
     def below(self, limit: float) -> tuple[Pair | Ending, ...]:
-        """What is shown to be below this share of A, or failed; see shown_below."""
+        """List what is shown to be below this share of A, or failed; see shown_below."""
         judged = [(pair, pair.judged) for pair in self.pairs]
         found = shown_below([interval for _, interval in judged if interval], limit)
         slow = (pair for pair, interval in judged if interval in found)
         return (*slow, *(ending for ending in self.endings if ending.worse))
 
     def exit_code(self, limit: float) -> int:
-        """What --fail-below gives; raises InputError when nothing could be below at all."""
+        """Return the exit code of --fail-below; raises InputError if nothing can be judged."""
         if self.below(limit):
             return EXIT_RUN_FAILED
         if all(pair.judged is None for pair in self.pairs):
@@ -111,7 +111,7 @@ def _differences(a: Side, b: Side, over: Sequence[str]) -> Iterable[Difference]:
 
 
 def _distinct(paths: str, records: Iterable[Record]) -> tuple[str, ...]:
-    """What records have at the first of some paths where there is anything."""
+    """Return the distinct values of records at the first of some paths where there is anything."""
     found = (next(filter(None, (_at(r, path) for path in paths.split())), ()) for r in records)
     return tuple(sorted({_text(value) for values in found for value in values if value}))
 
@@ -140,7 +140,7 @@ def _order(identity: Identity) -> tuple[Any, ...]:
 
 
 def _case_order(identity: Identity) -> tuple[Any, ...]:
-    """By what is measured, then nodes, then the rest; numbers by their size."""
+    """Sort by what is measured, then nodes, then the rest; numbers by their size."""
     first = ("platform", "engine", "benchmark", "model", "weights", "nodes", "parallelism")
     named = [_sortable(identity.get(Key("", name))) for name in (*first, "fabric", "transport")]
     rest = [
@@ -192,7 +192,7 @@ class Pair:
 
     @property
     def better(self) -> Better:
-        """Which direction of it is better."""
+        """The direction of it that is better."""
         return better(self.metric, self.unit)
 
     @property
@@ -202,7 +202,7 @@ class Pair:
 
     @property
     def word(self) -> str:
-        """What B is: 'faster', 'slower', 'more', 'less', or 'no difference shown'; may be empty."""
+        """B in a word: 'faster', 'slower', 'more', 'less', 'no difference shown'; may be empty."""
         if self.interval is None:
             return ""
         if not self.interval.shows_difference:
@@ -216,14 +216,14 @@ class Pair:
 
     @property
     def judgement(self) -> Literal["better", "worse", ""]:
-        """Whether the difference that is shown is for the better; empty where neither can be."""
+        """Judge the difference that is shown: better or worse; empty where neither can be."""
         if self.interval is None or not self.interval.shows_difference or not self.better:
             return ""
         return "better" if (self.interval.low > 1) == (self.better == "more") else "worse"
 
     @property
     def single(self) -> bool:
-        """Whether a side is one run: its interval lacks the noise between runs."""
+        """Tell whether a side is one run: its interval lacks the noise between runs."""
         return min(self.a.n_runs, self.b.n_runs) == 1
 
     @property
@@ -248,7 +248,7 @@ class Ending:
 
     @property
     def worse(self) -> bool:
-        """Whether all runs of A ended ok, and not all of B."""
+        """Tell whether all runs of A ended ok, and not all of B."""
         return set(self.a) == {"ok"} and set(self.b) != {"ok"}
 
 
@@ -295,7 +295,7 @@ def _without(
 
 
 def _any_model(shared: Identity) -> bool:
-    """Whether an engine ran a model that no record names, so that each side may have another."""
+    """Tell whether an engine ran an unnamed model, so that each side may have another."""
     return bool(shared.get(Key("", "engine"))) and not shared.get(Key("", "model"))
 
 
@@ -339,7 +339,7 @@ def _in_sessions(
 
 
 def _in_turn(one: Iterable[ComparedRow], two: Iterable[ComparedRow]) -> bool:
-    """Whether the runs of one began before the last of the other, and the other way round."""
+    """Tell whether the runs of one began before the last of the other, and the other way round."""
     a, b = ([str(row.values["started"]) for row in rows] for rows in (one, two))
     return bool(a and b) and max(min(a), min(b)) < min(max(a), max(b))
 
@@ -390,7 +390,7 @@ def _nothing(
     alone: Sequence[Alone],
     over: Sequence[str],
 ) -> str:
-    """Why nothing pairs, with the options that would pair the two that are nearest."""
+    """Say why nothing pairs, with the options that would pair the two that are nearest."""
     for side, found in (("A", metrics_a), ("B", metrics_b)):
         if not found:
             return f"{side} ({(a if side == 'A' else b).name}) has no number: no run ended ok."
@@ -457,12 +457,12 @@ class ComparedRow:
 
     @property
     def ok(self) -> bool:
-        """Whether it has a number."""
+        """Tell whether it has a number."""
         return bool(self.values["outcome"] == "ok")
 
     @property
     def case(self) -> Identity:
-        """Its identity without what distinguishes the metrics of a run."""
+        """The identity without what distinguishes the metrics of a run."""
         return {
             key: value
             for key, value in self.identity.items()
@@ -546,7 +546,7 @@ def _with_positions(record: Record) -> Record:
 
 
 def _queried(row: ComparedRow) -> dict[str, Any]:
-    """What a query may ask of a row: the table's columns, its parameters and its conditions."""
+    """List what a query may ask of a row: the table's columns, parameters and conditions."""
     columns = {name: row.values[name] for name in TIDY_COLUMNS if name not in _NO_QUERY}
     return {**{key.name: value for key, value in row.identity.items()}, **columns}
 

@@ -77,17 +77,17 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """Its lower end."""
+        """The lower end."""
         return math.exp(self.centre - quantile(0.975, self.freedom) * self.error)
 
     @property
     def high(self) -> float:
-        """Its upper end."""
+        """The upper end."""
         return math.exp(self.centre + quantile(0.975, self.freedom) * self.error)
 
     @property
     def shows_difference(self) -> bool:
-        """Whether 1 is outside."""
+        """Tell whether 1 is outside."""
         return not self.low <= 1 <= self.high
 
 
@@ -148,7 +148,7 @@ class _Side:
 
 
 def _side(side: Sessions, distribution: bool) -> _Side | None:
-    """What a side gives; None where that is too little for an interval."""
+    """Summarize a side; None where it has too little for an interval."""
     pooled = [[sample for run in found for sample in run] for found in side.values()]
     samples = [sample for found in pooled for sample in found]
     if len(samples) < _FEWEST_SAMPLES:
@@ -255,7 +255,7 @@ def _resampled(runs: list[NDArray[np.float64]], distribution: bool) -> NDArray[n
 
 
 def _middle(samples: NDArray[np.float64], distribution: bool) -> NDArray[np.float64]:
-    """As typical, over the last axis."""
+    """Return the typical value over the last axis."""
     import numpy as np
 
     if not distribution:
@@ -265,7 +265,7 @@ def _middle(samples: NDArray[np.float64], distribution: bool) -> NDArray[np.floa
 
 
 def probability(t: float, freedom: float) -> float:
-    """How probable a value of Student's t of at most t is, by its integral.
+    """Integrate Student's t: the probability of a value of at most t.
 
     scipy, which has it for any degrees of freedom, is too large for this alone.
     """
@@ -303,7 +303,7 @@ FALSE_ALARMS = 0.05
 
 
 def shown_below(intervals: Sequence[Interval], limit: float) -> list[Interval]:
-    """Those whose whole interval is below a limit, though something is so only by chance in 5 %.
+    """Return intervals wholly below a limit; any is so by chance alone in at most 5 %.
 
     An interval alone errs in one of 40 cases, some of 20 cases by far more often. By Holm's method,
     which holds however cases depend on each other, the least probable of them if nothing had
@@ -319,7 +319,7 @@ def shown_below(intervals: Sequence[Interval], limit: float) -> list[Interval]:
 
 
 def _chance(interval: Interval, limit: float) -> float:
-    """How probable such a ratio, or a lower one, would be if B were like A, or at the limit.
+    """Return the probability of such a ratio, or a lower one, if B were like A, or at the limit.
 
     The degrees of freedom of the interval's error rest on variances that were seen: where the few
     runs of a side are close by chance, both are too good. Runs of equal sides vary alike, and the

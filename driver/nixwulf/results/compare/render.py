@@ -158,7 +158,7 @@ _MOST_ALONE = 8
 
 
 class Names:
-    """How the cases of a comparison are named: by the conditions that vary among them."""
+    """Names of the cases of a comparison: the conditions that vary among them."""
 
     def __init__(self, comparison: Comparison) -> None:
         pairs = [pair.shared for pair in comparison.pairs]
@@ -186,11 +186,11 @@ class Names:
         return ", ".join(texts)
 
     def case(self, identity: Identity) -> str:
-        """What distinguishes it from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
+        """Name it by its difference from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
         return self._case(identity, self._of_pairs)
 
     def alone(self, identity: Identity) -> str:
-        """What distinguishes it from all others, those that were not compared too."""
+        """Name it by its difference from all others, also those that were not compared."""
         return self._case(identity, self._of_all)
 
     def _case(self, identity: Identity, varying: set[Key]) -> str:
@@ -309,7 +309,7 @@ def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
 
 
 def _sessions(comparison: Comparison) -> list[str]:
-    """What the intervals hold of the difference between sessions, and what that rests on."""
+    """Say what the intervals hold of the difference between sessions, and what that rests on."""
     found: dict[Basis, list[float]] = defaultdict(list)
     for pair in comparison.pairs:
         if pair.interval is not None:

@@ -1,4 +1,4 @@
-"""What private texts look like: data/private_texts.toml, and what of it no expression can tell.
+"""Patterns of private texts: data/private_texts.toml, and what of it no expression can tell.
 
 Also what is known to be private of a run: names, hosts, users, disks and keys of its cluster file,
 and what the driver's machine and its user are called; and words of a run that are in none of our
@@ -64,19 +64,19 @@ def public_words() -> frozenset[str]:
 
 
 def parts(word: str) -> Iterator[str]:
-    """What a word is looked up by: by itself with any number, else by what is joined in it."""
+    """Split a word for looking it up: by itself with any number, else by what is joined in it."""
     yield re.sub(r"\d+", "0", word.lower())
     if not any(map(str.isdecimal, word)):
         yield from (part.lower() for part in _PARTS.findall(word) if len(part) >= _SHORTEST)
 
 
 def is_short(word: str) -> bool:
-    """Whether a word is a number, or too short to name somebody."""
+    """Tell whether a word is a number, or too short to name somebody."""
     return sum(map(str.isalpha, word)) < _SHORTEST or bool(_NUMBER.fullmatch(word))
 
 
 def is_public(word: str) -> bool:
-    """Whether a word, or all that is joined in it, is in our texts."""
+    """Tell whether a word, or all that is joined in it, is in our texts."""
     if is_short(word):
         return True
     whole, *joined = parts(word)
@@ -174,7 +174,7 @@ class Pattern:
     everywhere: bool
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where it is in a text: begin and end of each, in order."""
+        """Find it in a text: begin and end of each, in order."""
         group = "it" if "it" in self.expression.groupindex else 0
         for match in self.expression.finditer(text):
             if not self.unless.fullmatch(match[group]) and not self.spare(match):
@@ -313,7 +313,7 @@ SERIAL_TEXTS = tuple(p.expression for p in PATTERNS if p.everywhere)
 
 
 def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where a text has short IPv6 addresses, such as fe80::1, but for ::1 and ::.
+    """Find short IPv6 addresses in a text, such as fe80::1, but for ::1 and ::.
 
     Colons in other things, such as std::add, are recognised by the letters beside them.
     """
@@ -539,7 +539,7 @@ def users() -> Iterator[str]:
 
 
 def homes() -> Iterator[str]:
-    """Where the user's files are."""
+    """List the folders of the user's files."""
     yield os.environ.get("HOME", "")
     with suppress(KeyError):
         yield pwd.getpwuid(os.getuid()).pw_dir

@@ -63,7 +63,7 @@ _STORE_PATH = re.compile(r"/nix/store/[0-9a-z]{32}-[^/\s]+")
 
 
 def _without_escapes(text: str) -> str:
-    """As it is read: without escapes of JSON, HTML and addresses, within each other too."""
+    """Undo escapes of JSON, HTML and addresses, within each other too."""
     for _ in range(_DEPTH):
         text = html.unescape(unquote(_UNSEEN.sub("", text)))
         text = _ESCAPE.sub(
@@ -74,7 +74,7 @@ def _without_escapes(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """With the lines joined that a terminal may have broken: the longest, and what follows."""
+    """Join the lines that a terminal may have broken: the longest, and what follows."""
     lines = text.split("\n")
     width = max(map(len, lines))
     return "".join(line if len(line) == width else f"{line}\n" for line in lines).removesuffix(
@@ -249,7 +249,7 @@ class Scrubber:
         return self._walk(value, rules)
 
     def _command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Without the values of options whose names are those of secrets."""
+        """Drop the values of options whose names are those of secrets."""
         argv = list(command["argv"])
         for place, word in enumerate(argv[:-1], 1):
             if word.startswith("-") and is_secret(word, argv[place]):
@@ -291,7 +291,7 @@ class Publication:
         return tuple(sorted({record["cluster"]["name"] for record in self.records}))
 
     def readme(self) -> str:
-        """What was measured, in one table, and what was taken out."""
+        """Return the measured values in one table, and what was taken out."""
         days = sorted(record["started"][:10] for record in self.records if "started" in record)
         when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
         counts: Counter[str] = Counter()
@@ -368,7 +368,7 @@ def _check_words(folder: RunFolder, words: Iterable[str]) -> None:
 
 
 def _title(folder: RunFolder, records: Sequence[Record], scrubber: Scrubber) -> str:
-    """What and on what; of a folder that is published already, its own."""
+    """Name what ran, and on what; of a folder that is published already, its own title."""
     if folder.plan is None and (folder.path / _README).exists():
         first = (folder.path / _README).read_text(encoding="utf-8").partition("\n")[0]
         return scrubber.text(re.sub(r"\\(.)", r"\1", first.removeprefix("# ")))
