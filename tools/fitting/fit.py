@@ -16,7 +16,6 @@ from math import hypot, log
 from typing import Any
 
 from fitting.published import Case
-from nixwulf.perf import least_squares
 from nixwulf.perf.inputs import (
     NAMES,
     NO_SPREAD,
@@ -28,7 +27,7 @@ from nixwulf.perf.inputs import (
     weight_of,
 )
 from nixwulf.perf.predict import total, uneven
-from nixwulf.perf.work import Configuration
+from nixwulf.perf.work import Configuration, least_squares
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")
@@ -245,7 +244,7 @@ def _solve(
             return seen[used] - np.log(times) - unknown[shared].sum(axis=1), slopes[:, free]
 
         both = np.ix_(free, free)
-        unknown[free], inverse[both] = least_squares.solve(
+        unknown[free], inverse[both] = least_squares(
             linear,
             noises[used],
             unknown[free],

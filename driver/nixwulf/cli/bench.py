@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import SWEEP, ClusterOption, fail_below, json_format, print_json, running
+from nixwulf.cli import options
 from nixwulf.core.errors import (
     EXIT_GATE,
     EXIT_INTERRUPTED,
@@ -35,23 +35,24 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sweep", required=False, type=SWEEP)
-@click.option("--cluster", cls=ClusterOption, help="The cluster to run on (default: the lab).")
+@click.argument("sweep", required=False, type=options.SWEEP)
+@click.option(
+    "--cluster", cls=options.ClusterOption, help="The cluster to run on (default: the lab)."
+)
 @click.option(
     "--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'."
 )
-@json_format("Of a dry run's plan: JSON has every point that is left out.")
-@running
+@options.json_format("Of a dry run's plan: JSON has every point that is left out.")
+@options.running
 @click.option(
     "--baseline",
     metavar="DIR|QUERY",
     help="End with a comparison: with this run folder, or of the sweep's other cases with these.",
 )
-@fail_below("Exit with 1 when it is shown to be below this share of the baseline, such as 0.95.")
-@click.pass_context
+@options.fail_below(
+    "Exit with 1 when it is shown to be below this share of the baseline, such as 0.95."
+)
 def bench(
-    ctx: click.Context,
-    /,
     sweep: str | None,
     cluster: str | None,
     out: Path | None,
@@ -86,7 +87,7 @@ def bench(
     from nixwulf.sweep.recording import print_plan
     from nixwulf.sweep.session import builds
 
-    _require_companions(ctx.params)
+    _require_companions(click.get_current_context().params)
     named = None
     if resume is None or sweep or cluster or only or waive:
         machines = load_cluster(cluster or "lab")
@@ -103,12 +104,12 @@ def bench(
         click.echo(f"{name}: described, never run by Nixwulf itself; doubt the first results.")
     compared = None if baseline is None else _baseline(baseline, plan)
     if dry_run:
-        print_json(plan.document()) if form == "json" else print_plan(plan)
+        options.print_json(plan.document()) if form == "json" else print_plan(plan)
         return
     beside = _show_while_building if builds(plan) else lambda _: load()
     mine = named is not None
     stopped = run(plan, folder, "bench", beside, new=resume is None, own_cluster=mine, **running)
-    ctx.exit(_report(folder, stopped, compared, limit))
+    options.end(_report(folder, stopped, compared, limit))
 
 
 def _report(
@@ -214,14 +215,11 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 
 @click.command()
 @click.argument("target", metavar="[SYSTEM|RECORD|RUN]", required=False)
-@click.option("--cluster", cls=ClusterOption, help="The cluster to repeat it on.")
+@click.option("--cluster", cls=options.ClusterOption, help="The cluster to repeat it on.")
 @click.option("--model", default="", metavar="PATH|ID", help="Of a RECORD: the model on the nodes.")
-@json_format("Of what could be repeated, of a dry run, and of the outcome.")
-@running
-@click.pass_context
+@options.json_format("Of what could be repeated, of a dry run, and of the outcome.")
+@options.running
 def reproduce(
-    ctx: click.Context,
-    /,
     target: str | None,
     cluster: str | None,
     model: str,
@@ -263,7 +261,7 @@ def reproduce(
     elif target is None:
         could = repeatable(load_cluster(cluster))
         if form == "json":
-            print_json([record for record, plan in could if not isinstance(plan, str)])
+            options.print_json([record for record, plan in could if not isinstance(plan, str)])
         else:
             outcome.list_repeatable(could, cluster)
         return
@@ -274,7 +272,7 @@ def reproduce(
         folder = out or new_folder(plan.sweep.name, machines)
     expectations(plan.sweep)  # a record that is not there is found before anything runs
     if dry_run and form == "json":
-        print_json([outcome.document(repeat) for repeat in repeats(plan, ())])
+        options.print_json([outcome.document(repeat) for repeat in repeats(plan, ())])
         return
     if dry_run:
         print_plan(plan)
@@ -287,13 +285,13 @@ def reproduce(
     click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
     found = repeats(plan, read_folder(folder).records)
     if form == "json":
-        print_json([outcome.document(repeat) for repeat in found])
+        options.print_json([outcome.document(repeat) for repeat in found])
     else:
         outcome.to_terminal(found, str(folder))
     if stopped:
-        ctx.exit(stopped.exit_code)
+        options.end(stopped.exit_code)
     good = all(repeat.verdict in {INSIDE, FASTER} for repeat in found)
-    ctx.exit(EXIT_OK if good else EXIT_RUN_FAILED)
+    options.end(EXIT_OK if good else EXIT_RUN_FAILED)
 
 
 def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:

@@ -46,9 +46,7 @@ def cluster() -> None:
 )
 @click.option("--force", is_flag=True, help="Overwrite the output without asking.")
 @click.option("--check", "existing", metavar="FILE", help="Write nothing: as 'cluster check FILE'.")
-@click.pass_context
 def new(
-    ctx: click.Context,
     hosts: tuple[str, ...],
     config: Path | None,
     name: str | None,
@@ -72,7 +70,7 @@ def new(
     if existing is not None:
         if hosts or config or name or output or force:
             raise click.UsageError("--check reads a file and its nodes; leave out all else.")
-        ctx.invoke(check, file=existing)
+        click.get_current_context().invoke(check, file=existing)
         return
     if output is not None:
         _may_write(output, force=force)
@@ -90,8 +88,7 @@ def new(
 
 @cluster.command()
 @click.argument("file")
-@click.pass_context
-def check(ctx: click.Context, file: str) -> None:
+def check(file: str) -> None:
     """Hold a cluster file against its machines: the gates 'fabric' and 'versions', then the rest.
 
     The rest is what 'cluster new' would write: platforms, who reaches whom, kinds, speeds as
@@ -112,13 +109,13 @@ def check(ctx: click.Context, file: str) -> None:
         return
     reached = connections(found)
     if not hold(found, reached, ["fabric", "versions"], (), "text"):
-        ctx.exit(EXIT_GATE)
+        options.end(EXIT_GATE)
     machines, real = _survey_of(found, reached)
     wrong = differences(found, machines, real)
     for sentence in [*wrong, *additions(found, real)]:
         click.echo(sentence)
     if wrong:
-        ctx.exit(EXIT_GATE)
+        options.end(EXIT_GATE)
     click.echo(f"All {len(found.nodes)} nodes answer and are on their fabrics.")
 
 
@@ -226,9 +223,7 @@ def _say_of(found: ClusterDraft, config: Path | None) -> None:
 @click.option("--gate", "gates", multiple=True, metavar="GATE", help="Only this gate; repeatable.")
 @click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
 @options.json_format("Output format; docs/sweeps.md has the JSON of the gates.")
-@click.pass_context
 def preflight(
-    ctx: click.Context,
     cluster: str | None,
     chosen: tuple[str, ...],
     only: str | None,
@@ -265,7 +260,7 @@ def preflight(
         fine = {"status": _print_status, "facts": _print_facts}[only](reached, form)
     else:
         fine = hold(found, reached, gates, waive, form)
-    ctx.exit(0 if fine else EXIT_GATE)
+    options.end(0 if fine else EXIT_GATE)
 
 
 def hold(
@@ -342,9 +337,7 @@ def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
 @options.formats(
     "text", "json", "ndjson", words="Output format; ndjson is a finding a line, to post or to grep."
 )
-@click.pass_context
 def doctor(
-    ctx: click.Context,
     hosts: tuple[str, ...],
     cluster: str | None,
     chosen: tuple[str, ...],
@@ -374,7 +367,7 @@ def doctor(
         raise click.UsageError("--node chooses of a cluster file; give HOST or --node.")
     step = _step if load else None
     if hosts:
-        given = ctx.get_parameter_source("cluster")
+        given = click.get_current_context().get_parameter_source("cluster")
         if given is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError("Give HOST or --cluster: a cluster file names its hosts.")
         found = examine(connect([Node(host, "", host) for host in hosts], config), None, step)
@@ -390,7 +383,7 @@ def doctor(
             click.echo(json.dumps(one.document()))
     else:
         click.echo(clean(page(found)))
-    ctx.exit(EXIT_GATE if found.of("wrong") else 0)
+    options.end(EXIT_GATE if found.of("wrong") else 0)
 
 
 def _step(words: str) -> None:

@@ -61,9 +61,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long to wait for installed nodes to boot.",
 )
-@click.pass_context
 def deploy(
-    ctx: click.Context,
     name: str,
     chosen: tuple[str, ...],
     phase: str | None,
@@ -111,7 +109,7 @@ def deploy(
     found = {key: c for key, c in connections(cluster).items() if key in names}
     if phase == "verify":
         paths = _paths(flake, cluster, nodes, prebuilt)
-        ctx.exit(_verify(cluster, list(found.values()), paths, 0))
+        options.end(_verify(cluster, list(found.values()), paths, 0))
     plan = _plan(
         cluster, flake, nodes, expected, expect_cluster, found, prebuilt, extra_files, dry_run
     )
@@ -120,15 +118,15 @@ def deploy(
     else:
         click.echo(plan_text(plan))
     if dry_run:
-        ctx.exit(EXIT_GATE if plan.refusals else 0)
-    confirmed = _confirm(ctx, plan, yes_wipe)
+        options.end(EXIT_GATE if plan.refusals else 0)
+    confirmed = _confirm(plan, yes_wipe)
     code = _install(cluster, flake, plan, confirmed, found, limit_s)
     if phase is None and not code:
         paths = _paths(flake, cluster, nodes, prebuilt)
         code = _verify(cluster, list(found.values()), paths, wait_s)
         if lacking := new_to_others(cluster, [node.node.name for node in confirmed]):
             click.echo(lacking)
-    ctx.exit(code)
+    options.end(code)
 
 
 def _expectations(given: Sequence[str], yes_wipe: Sequence[str], names: set[str]) -> dict[str, str]:
@@ -210,7 +208,7 @@ def _plan(
     )
 
 
-def _confirm(ctx: click.Context, plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
+def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
     """The nodes whose name was typed, or given with --yes-wipe; ends where the plan refuses one."""
     from nixwulf.ops.deploy.plan import wiping
 
@@ -218,11 +216,11 @@ def _confirm(ctx: click.Context, plan: DeployPlan, yes_wipe: Sequence[str]) -> l
         for reason in reasons:
             click.echo(reason, err=True)
         click.echo("Nothing was changed; leave nodes out with --node.", err=True)
-        ctx.exit(EXIT_GATE)
+        options.end(EXIT_GATE)
     unconfirmed = [node for node in plan.to_install if node.node.name not in yes_wipe]
     if unconfirmed and not sys.stdin.isatty():
-        options = " ".join(f"--yes-wipe {node.node.name}" for node in unconfirmed)
-        raise InputError(f"There is no terminal to confirm at; to wipe these nodes add {options}.")
+        given = " ".join(f"--yes-wipe {node.node.name}" for node in unconfirmed)
+        raise InputError(f"There is no terminal to confirm at; to wipe these nodes add {given}.")
     confirmed = []
     for node in plan.to_install:
         name = node.node.name
@@ -334,9 +332,7 @@ def _verify(
     help="Seconds after which a node goes back that the driver did not get into again.",
 )
 @options.expect_cluster
-@click.pass_context
 def update(
-    ctx: click.Context,
     name: str,
     chosen: tuple[str, ...],
     dry_run: bool,
@@ -394,8 +390,8 @@ def update(
         for words in failures:
             click.echo(words, err=True)
         click.echo("No node was switched; choose those that answer with --node.", err=True)
-        ctx.exit(EXIT_GATE)
-    ctx.exit(_switch(targets, seconds))
+        options.end(EXIT_GATE)
+    options.end(_switch(targets, seconds))
 
 
 def _targets(

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=options.NamedGroup, invoke_without_command=True)
 @options.json_format()
-@click.pass_context
-def engines(ctx: click.Context, form: str) -> None:
+def engines(form: str) -> None:
     """Show the engines' programs on this machine: the ones that the lab's nodes run.
 
     On a cluster of machines every node needs its own; 'nixwulf engines install' brings llama.cpp.
@@ -29,9 +28,8 @@ def engines(ctx: click.Context, form: str) -> None:
       nixwulf engines
       nixwulf engines --format json
     """
-    if ctx.invoked_subcommand:
-        return
-    (options.print_json if form == "json" else _print)(_found())
+    if not click.get_current_context().invoked_subcommand:
+        (options.print_json if form == "json" else _print)(_found())
 
 
 @engines.command()
@@ -230,9 +228,7 @@ def get(source: str, only: str | None, revision: str | None, sha256: str | None)
 @options.only_nodes
 @click.option("--engine", metavar="NAME", help="Push to the nodes on which this engine reads it.")
 @click.option("--fabric", metavar="NAME", help="Cross this fabric (default: the fastest shared).")
-@click.pass_context
 def push(
-    ctx: click.Context,
     model: str,
     name: str,
     chosen: tuple[str, ...],
@@ -284,7 +280,7 @@ def push(
     if done.seconds:
         across = f" over {done.fabric}" if done.fabric else ""
         click.echo(f"From {done.source}{across} in {done.seconds:.1f} s.", err=True)
-    ctx.exit(EXIT_RUN_FAILED if done.failures else 0)
+    options.end(EXIT_RUN_FAILED if done.failures else 0)
 
 
 @models.command("ls")
@@ -326,10 +322,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
 @nodes_too
 @options.only_nodes
 @options.json_format()
-@click.pass_context
-def verify(
-    ctx: click.Context, model: str, cluster: str | None, chosen: tuple[str, ...], form: str
-) -> None:
+def verify(model: str, cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     """Read a model again and compare every MiB with its sha256: any flipped bit is found.
 
     One that was never hashed is hashed now. The exit code is 1 where something is damaged; 'push'
@@ -347,7 +340,7 @@ def verify(
     if damaged:
         again = as_typed("models", "push", model, "--cluster", cluster or "FILE")
         click.echo(f"Mend it by {again}.", err=True)
-    ctx.exit(EXIT_RUN_FAILED if damaged else 0)
+    options.end(EXIT_RUN_FAILED if damaged else 0)
 
 
 @models.command()

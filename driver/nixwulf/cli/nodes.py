@@ -29,9 +29,7 @@ def nodes() -> None:
 @options.only_nodes
 @options.timeout(60.0, "How long the command may take on each node.")
 @click.argument("command", nargs=-1, required=True)
-@click.pass_context
 def exec_(
-    ctx: click.Context,
     cluster: str | None,
     chosen: tuple[str, ...],
     timeout_s: float,
@@ -63,17 +61,14 @@ def exec_(
         for line in clean(answer.stdout + answer.stderr).splitlines():
             click.echo(f"{node.node.name}: {line}")
         code = code or min(answer.returncode, EXIT_RUN_FAILED)
-    ctx.exit(EXIT_GATE if failures else code)
+    options.end(EXIT_GATE if failures else code)
 
 
 @nodes.command()
 @options.cluster_or_lab
 @options.only_nodes
 @options.timeout(600.0, "How long to wait for each node.")
-@click.pass_context
-def reboot(
-    ctx: click.Context, cluster: str | None, chosen: tuple[str, ...], timeout_s: float
-) -> None:
+def reboot(cluster: str | None, chosen: tuple[str, ...], timeout_s: float) -> None:
     """Reboot nodes at the same moment, and wait until each answers from its new boot.
 
     Both hosts of a USB4 RDMA link go down together. Needs root, or sudo without a password.
@@ -86,7 +81,7 @@ def reboot(
 
     found, going = _going_down(cluster, chosen)
     failures = reboot_all(going, timeout_s, options.report)
-    ctx.exit(_failed(failures, "is not rebooted", f"nixwulf nodes recover{found}"))
+    options.end(_failed(failures, "is not rebooted", f"nixwulf nodes recover{found}"))
 
 
 @nodes.command()
@@ -94,10 +89,7 @@ def reboot(
 @options.only_nodes
 @options.timeout(120.0, "How long to wait for each node.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_context
-def shutdown(
-    ctx: click.Context, cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes: bool
-) -> None:
+def shutdown(cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes: bool) -> None:
     """Shut nodes down at the same moment; somebody has to turn them on again.
 
     \b
@@ -110,7 +102,7 @@ def shutdown(
     names = ", ".join(node.node.name for node in going)
     if not yes:
         options.confirm(f"Shut {names} down?", "--yes")
-    ctx.exit(
+    options.end(
         _failed(
             shut_down(going, timeout_s, options.report),
             "is up",
@@ -133,9 +125,7 @@ def shutdown(
     show_default=True,
     help="The hardest step.",
 )
-@click.pass_context
 def recover_(
-    ctx: click.Context,
     cluster: str | None,
     chosen: tuple[str, ...],
     timeout_s: float,
@@ -172,7 +162,7 @@ def recover_(
             click.echo(f"{names}: recovered by {group.step!r}.")
         else:
             click.echo(f"{names}: not recovered: {one_line(group.words)}", err=True)
-    ctx.exit(EXIT_RUN_FAILED if any(group.step is None for group in done) else 0)
+    options.end(EXIT_RUN_FAILED if any(group.step is None for group in done) else 0)
 
 
 def _failed(failures: dict[str, str], state: str, command: str) -> int:
@@ -268,8 +258,7 @@ def up(name: str, cluster: str, nodes: int | None) -> None:
 @lab.command()
 @_name
 @options.json_format()
-@click.pass_context
-def status(ctx: click.Context, name: str, form: str) -> None:
+def status(name: str, form: str) -> None:
     """Show a lab's nodes and fabrics: what shapes them, and what was asked for.
 
     Exit code 1 when the lab was killed and only its files are left.
@@ -297,7 +286,7 @@ def status(ctx: click.Context, name: str, form: str) -> None:
     else:
         click.echo(f"Lab {name!r} was killed; clean up with: nixwulf lab down --name {name}")
     if not found.is_up:
-        ctx.exit(EXIT_RUN_FAILED)
+        options.end(EXIT_RUN_FAILED)
 
 
 @lab.command("exec", context_settings={"ignore_unknown_options": True})

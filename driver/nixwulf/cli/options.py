@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -218,6 +218,11 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value!r} is no ratio; give one such as 0.95.", ctx, parameter)
     return value
+
+
+def end(code: int) -> NoReturn:
+    """End the command with an exit code."""
+    click.get_current_context().exit(code)
 
 
 def require_none(problems: Sequence[str]) -> None:

@@ -113,9 +113,7 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
     "Exit with 1 when B is shown to be below this share of A, such as 0.95, or failed."
 )
 @options.table_format
-@click.pass_context
 def compare(
-    ctx: click.Context,
     a: str,
     b: str,
     folder: Path,
@@ -140,7 +138,7 @@ def compare(
     compared = comparison.compare(read_side(a, folder), read_side(b, folder), over)
     options.print_form(form, render, compared, limit)
     if limit is not None:
-        ctx.exit(compared.exit_code(limit))
+        options.end(compared.exit_code(limit))
 
 
 @click.command()

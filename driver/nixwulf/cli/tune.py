@@ -200,10 +200,7 @@ class _Duration(click.ParamType[float]):
 @click.option("--out", type=options.FilePath(), help="Folder of the run (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
 @options.json_format("Of the ranking: a dry run's, else that of the end.")
-@click.pass_context
 def tune(
-    ctx: click.Context,
-    /,
     cluster: str | None,
     model: str,
     facts_of: str,
@@ -257,7 +254,7 @@ def tune(
         return
     print_ranking(output(stderr=form == "json"), state, budget)
     if not dry_run:
-        ctx.exit(_measure(state, out, cluster or "lab", budget, form))
+        options.end(_measure(state, out, cluster or "lab", budget, form))
 
 
 def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, form: str) -> int:

@@ -236,6 +236,8 @@ def _native_form(native: float, routed: float) -> str:
 
 
 _HUB = "https://huggingface.co"
+ON_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+"""A model by its name on Hugging Face."""
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
 _PATIENCE_S, _MOST_HOPS = 60.0, 10
 _MOST_LISTING, _MOST_FILES = 1 << 22, 10_000

@@ -2,25 +2,31 @@
 
 Decode, prompt and serve are sums of it. Times here are those of perfect hardware, counts are of
 what the host has to do. A prediction is their sum, each over or times its constant, so the
-constants can be fitted by least squares.
+constants can be fitted by least squares: by Gauss and Newton, of unknowns of which something is
+known before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from math import ceil, inf, log2
 from operator import add, attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.inputs import Constants, FabricFacts, PlatformFacts, Strategy
 from nixwulf.plugins.engines import Performance, performance
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
-"""Parts of a time that a constant scales, in the order of constants.NAMES."""
+"""Parts of a time that a constant scales, in the order of inputs.NAMES."""
 _BITS = 8
 _CACHE_BYTES = 2  # f16 and bf16, the default of every engine
 _STATE_BYTES = 8  # read and written in 32 bits (mamba_ssm_dtype of config.json)
@@ -354,3 +360,44 @@ def _is_rpc(strategy: Strategy) -> bool:
 
 def _bytes_a_second(fabric: FabricFacts) -> float:
     return fabric.bandwidth_gbps * 1e9 / 8
+
+
+_ROUNDS = 24
+_FAR = 1.5  # deviations from which on a measurement counts less (Huber)
+
+
+def least_squares(
+    linear: Callable[[Array], tuple[Array, Array]],
+    noise: Array,
+    start: Array,
+    precision: Array,
+    *,
+    longest: float,
+    settled: float,
+    robust: bool = False,
+    first: Array | None = None,
+) -> tuple[Array, Array]:
+    """The unknowns that fit measurements and priors best, and their covariance.
+
+    linear: at values of the unknowns, how far off each measurement is, and its slope by each
+    unknown (measurements x unknowns). start: what each unknown is before, which it is pulled to;
+    precision: inverse of the covariance of that (unknowns x unknowns). longest: the most that an
+    unknown is moved in a round; settled: a round that moves all of them less is the last one.
+    first: where the search begins; None: at start. robust: whether measurements that are far off
+    count less: no single one bends the rest.
+    """
+    import numpy as np
+
+    state = start.copy() if first is None else first.copy()
+    for _ in range(_ROUNDS):
+        off, slopes = linear(state)
+        count = np.minimum(1.0, _FAR * noise / np.maximum(np.abs(off), 1e-9)) if robust else 1.0
+        weight = count / noise**2
+        curved = slopes.T @ (weight[:, None] * slopes) + precision
+        pulled = slopes.T @ (weight * off) - precision @ (state - start)
+        step = np.clip(np.linalg.solve(curved, pulled), -longest, longest)
+        state += step
+        if np.abs(step).max() < settled:
+            break
+    covariance: Any = np.linalg.inv(curved)
+    return state, covariance

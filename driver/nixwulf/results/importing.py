@@ -493,9 +493,8 @@ def _engine(metadata: UserMetadata, found: Found) -> dict[str, Any]:
     reported = {str(found.engine.get(key) or "") for key in ("version", "build_commit")} - {""}
     if version and reported and version not in reported:
         _agreed("--engine-version", version, " or ".join(sorted(reported)))
-    if version and not reported:
-        return present({**found.engine, "name": name, "version": version})
-    return present({**found.engine, "name": name}) if name else {}
+    stated = {} if reported else {"version": version}
+    return present({**found.engine, "name": name, **stated}) if name else {}
 
 
 def _model(metadata: UserMetadata, found: Found, name: str | None) -> dict[str, Any]:

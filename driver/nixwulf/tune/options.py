@@ -22,6 +22,7 @@ from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm import Model, gguf, parse_model
+from nixwulf.llm.catalog import ON_HUB
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios import facts
@@ -98,7 +99,6 @@ def assumption_sentences(platforms: Sequence[str]) -> list[str]:
 
 
 RANDOM = "random"
-_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST = 40  # characters of a name in a sweep
 
 
@@ -141,7 +141,7 @@ def read_subject(
         file = gguf.ensure(RandomModel())
         model = replace(facts.read_model(str(file)), name="a random llama of 8 layers")
         return ModelChoice(RANDOM, {"random": {}}, model, tuple(known))
-    if not path.is_absolute() and not _HUB.fullmatch(text):
+    if not path.is_absolute() and not ON_HUB.fullmatch(text):
         raise InputError(
             f"--model {quoted(text)} is neither 'random', nor a path on the nodes that begins with "
             "'/', nor a name on Hugging Face such as openai/gpt-oss-120b; with --facts-of NAME the "

@@ -26,13 +26,12 @@ from nixwulf.core.interrupts import Pool, held_back
 from nixwulf.core.text import Band
 from nixwulf.nodes.facts import gather
 from nixwulf.perf import inputs as facts
-from nixwulf.perf import least_squares
 from nixwulf.perf.inputs import choose, fabric_facts, family
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, backends_of
 from nixwulf.perf.scenarios.facts import kind_of, stated_links
 from nixwulf.perf.scenarios.forecast import Forecast, forecast
-from nixwulf.perf.work import PARTS
+from nixwulf.perf.work import PARTS, least_squares
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case, Limits
 from nixwulf.plugins.runtime.run import slots_of
@@ -58,7 +57,7 @@ from nixwulf.tune.options import (
 )
 
 if TYPE_CHECKING:
-    from nixwulf.perf.least_squares import Array
+    from nixwulf.perf.work import Array
 
 _START_S = 15.0  # chosen; facts, gates, and the link before a run and after it
 _LAB_START_S = 4.0
@@ -106,10 +105,7 @@ def prior_of(
 
 
 def _seconds(
-    request: Request,
-    option: Option,
-    found: Forecast,
-    links: Mapping[str, Mapping[str, float]],
+    request: Request, option: Option, found: Forecast, links: Mapping[str, Mapping[str, float]]
 ) -> float:
     """The estimated duration of one run; weights are read, and llama.cpp's cross the fabric."""
     weight_bytes = request.subject.model.facts.weight_bytes
@@ -197,7 +193,7 @@ def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -
 
     state, covariance, widened = np.zeros(len(index)), np.diag(prior), 1.0
     if seen:
-        state, covariance = least_squares.solve(
+        state, covariance = least_squares(
             linear, np.sqrt(noise), state, np.diag(1 / prior), longest=_LONGEST, settled=_SETTLED
         )
         off, _ = linear(state)

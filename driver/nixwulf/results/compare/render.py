@@ -108,10 +108,9 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
 
 def _heads(comparison: Comparison, names: Names) -> list[str]:
     heads = [
-        f"A  {clean(side.name)} ({len(side.records)} records)".replace("(1 records)", "(1 record)")
-        for side in (comparison.a, comparison.b)
+        f"{letter}  {clean(side.name)} ({plural(len(side.records), 'record')})"
+        for letter, side in (("A", comparison.a), ("B", comparison.b))
     ]
-    heads[1] = heads[1].replace("A", "B", 1)
     differing = "; ".join(differences(comparison))
     heads.append(
         f"They differ in: {differing}." if differing else "They differ in nothing that is recorded."

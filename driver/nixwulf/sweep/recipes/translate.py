@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import schema
 from nixwulf.core.secrets import SECRET_NAME, is_secret
 from nixwulf.core.text import plural
+from nixwulf.llm.catalog import ON_HUB
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import passthrough, speculation
@@ -77,7 +77,6 @@ class Drafting:
 _NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
 _OF_THE_SWEEP = ("seed", "samples", "warm_up")
 _MODELS = PurePosixPath("/models")
-_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass
@@ -365,7 +364,7 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
 def _on_hub(name: str, hub: str, engine: Engine, found: _Found) -> dict[str, str]:
     """A model by its name on Hugging Face; empty where it has none that the engine takes."""
     repository, _, quant = (hub or name).partition(":")
-    if not _HUB.fullmatch(repository) or repository.endswith(engine.model_suffixes):
+    if not ON_HUB.fullmatch(repository) or repository.endswith(engine.model_suffixes):
         return {}
     if engine.hub_models and not quant:
         return {"id": repository}
