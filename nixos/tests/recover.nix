@@ -16,7 +16,10 @@
 
     def nodes(command: str) -> tuple[int, str]:
         verb, _, options = command.partition(" ")
-        done = desk.execute(f"nixwulf nodes {verb} --cluster /etc/cluster.toml {options} 2>&1", timeout=limit(120))
+        return desk_runs(f"nixwulf nodes {verb} --cluster /etc/cluster.toml {options}")
+
+    def desk_runs(command: str) -> tuple[int, str]:
+        done = desk.execute(f"{command} 2>&1", timeout=limit(120))
         print(done[1])
         return done
 
@@ -78,7 +81,7 @@
         status, words = nodes("shutdown --node node2 --yes")
         t.assertEqual((status, words.splitlines()), (0, ["node2: goes down"]))
         node2.wait_for_shutdown()
-        status, words = nodes("status")
+        status, words = desk_runs("nixwulf preflight --only status --cluster /etc/cluster.toml")
         t.assertEqual(status, 3)
         t.assertIn("node2: does not answer: ", words)
         status, words = nodes("reboot")

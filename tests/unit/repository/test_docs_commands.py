@@ -72,6 +72,8 @@ def test_a_vm_test_runs_commands_that_the_program_has(path):
         assert command is not None, found[0]
         if isinstance(command, click.Group) and found["sub"]:
             assert found["sub"] in command.commands, found[0]
+    for verb in re.findall(r"\bnodes\(f?\"([a-z]+)", text):  # vm-recover's function
+        assert verb in cli.get_command(click.Context(cli), "nodes").commands, verb
 
 
 @pytest.fixture
