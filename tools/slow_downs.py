@@ -87,7 +87,7 @@ _JOIN = (
     '[ ! -d "$place" ] || echo $$ >"$place/cgroup.procs"; done; exec "$@"'
 )
 PLANTS = {
-    "CPU quota": Plant("a quota gives it", before=("sh", "-c", _JOIN, "sh"),
+    "CPU quota": Plant("a CPU quota allows", before=("sh", "-c", _JOIN, "sh"),
                        beside=lambda: group(30000)),
     "rate": Plant("carried", (SHAPE, "delay_us = 250, rate_gbps = 0.235")),
     "+500 us": Plant("a round trip", (SHAPE, "delay_us = 750, rate_gbps = 4.7")),

@@ -104,7 +104,7 @@ def test_a_quota_of_a_tenth_of_a_cpu_is_named(base, tmp_path):
         (GROUP / "cpu.cfs_quota_us").write_text("20000")
         joined = ("sh", "-c", f'echo $$ >{GROUP}/cgroup.procs; exec "$@"', "sh")
         found, _ = repeat(base, tmp_path / "quota", before=joined)
-        named = [cause for cause in causes(found) if "a quota gives it the time of 0.2 of" in cause]
+        named = [cause for cause in causes(found) if "a CPU quota allows 0.2 of" in cause]
         assert named or all(one.verdict != "slower" for one in found.values())
     finally:
         GROUP.rmdir()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "--cluster", cls=options.ClusterOption, help="The cluster to run on (default: the lab)."
 )
 @click.option(
-    "--only", metavar="EXPR", default="", help="Cases to run, e.g. 'nodes=2 model=tiny*'."
+    "--only", metavar="EXPR", default="", help="Run only cases such as 'nodes=2 model=tiny*'."
 )
 @options.json_format("Of a dry run's plan: JSON has every point that is left out.")
 @options.running

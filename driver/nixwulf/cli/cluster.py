@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=options.NamedGroup)
 def cluster() -> None:
-    """Write a cluster file of what machines say, or hold one against them."""
+    """Write a cluster file from what machines report, or check one against them."""
 
 
 @cluster.command()
@@ -37,7 +37,7 @@ def cluster() -> None:
     type=options.FilePath(),
     help="Reach hosts by this ssh config; without HOST all that it names.",
 )
-@click.option("--name", help="Of the cluster (default: the output's, or 'mine').")
+@click.option("--name", help="The cluster's name (default: the output's, or 'mine').")
 @click.option(
     "--output",
     metavar="FILE",
@@ -217,8 +217,8 @@ def _say_of(found: ClusterDraft, config: Path | None) -> None:
 @click.option(
     "--only",
     type=click.Choice(["file", "status", "facts"]),
-    help="Hold no gate. file: check the cluster file and reach no node; status: who answers, since "
-    "when, and what nixwulf runs there; facts: what each machine is, and its disks by id.",
+    help="Check no gate. file: check the cluster file and reach no node; status: who answers, "
+    "since when, and what nixwulf runs there; facts: what each machine is, and its disks by id.",
 )
 @click.option("--gate", "gates", multiple=True, metavar="GATE", help="Only this gate; repeatable.")
 @click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
@@ -231,7 +231,7 @@ def preflight(
     waive: tuple[str, ...],
     form: str,
 ) -> None:
-    """Say whether a cluster is fine: hold every gate on every node and fabric; run no case.
+    """Say whether a cluster is fine: check every gate on every node and fabric; run no case.
 
     The exit code is 0 when none refuses and all nodes answer, else 3. docs/reference/gates.md has
     what each gate reads.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "--expect",
     multiple=True,
     metavar="NODE=HOSTNAME",
-    help="What a node's present system calls itself, if not NODE; repeatable.",
+    help="The node's present host name, if not NODE; repeatable.",
 )
 @options.expect_cluster
 @options.prebuilt
@@ -329,7 +329,7 @@ def _verify(
     type=click.IntRange(min=30),
     default=300,
     show_default=True,
-    help="Seconds after which a node goes back that the driver did not get into again.",
+    help="Seconds after which a node that the driver cannot reach goes back.",
 )
 @options.expect_cluster
 def update(

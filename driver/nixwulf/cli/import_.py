@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         "Of a recipe, the model to run instead of its own."
     ),
 )
-@click.option("--quant", metavar="NAME", help="Its weights: Q4_K_M, mxfp4, ...")
+@click.option("--quant", metavar="NAME", help="Quantization: Q4_K_M, mxfp4, ...")
 @click.option(
     "--cluster",
     metavar="NAME",
@@ -86,7 +86,7 @@ def import_(
 ) -> None:
     """Make records of what benchmarks printed, and a sweep of a recipe.
 
-    What an output states need not be given; what nobody states is absent. All files are
+    Give only what the output does not contain; unknown values stay empty. All files are
     checked first: nothing is stored unless all of them can be read. Each run of a file comes in, or
     is named with the line in which it begins; each number of a result is in the record, or is named
     as left out.

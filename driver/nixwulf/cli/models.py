@@ -37,7 +37,7 @@ def engines(form: str) -> None:
 @click.option("--cluster", "name", type=options.CLUSTER, metavar="FILE|NAME", help="The cluster.")
 @options.only_nodes
 @click.option("--toolbox", metavar="NAME", help="Pull this image instead; sweeps name it so.")
-@click.option("--accept", is_flag=True, help="Hold the toolbox's tag to its digest of today.")
+@click.option("--accept", is_flag=True, help="Fix the toolbox's tag to today's digest.")
 def install(
     engine: str | None, name: str | None, chosen: tuple[str, ...], toolbox: str | None, accept: bool
 ) -> None:
@@ -197,9 +197,7 @@ def models() -> None:
 @click.argument("source")
 @click.option("--only", metavar="PATTERN", help="Files of a hub's repository, e.g. '*Q4_K_M*'.")
 @click.option("--revision", help="Commit, tag or branch on the hub (default: main).")
-@click.option(
-    "--sha256", metavar="HEX", help="What a file has to be; of a hub's, the hub gives it."
-)
+@click.option("--sha256", metavar="HEX", help="The file's sha256; a hub gives its own.")
 def get(source: str, only: str | None, revision: str | None, sha256: str | None) -> None:
     """Get a model into this machine's folder: from a hub, a URL or a path.
 

@@ -90,7 +90,7 @@ def reboot(cluster: str | None, chosen: tuple[str, ...], timeout_s: float) -> No
 @options.timeout(120.0, "How long to wait for each node.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def shutdown(cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes: bool) -> None:
-    """Shut nodes down at the same moment; somebody has to turn them on again.
+    """Shut nodes down at the same moment; they must be switched on by hand.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def shutdown(cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes
 @options.only_nodes
 @options.timeout(600.0, "How long each reboot may take.")
 @click.option(
-    "--waive", multiple=True, metavar="GATE", help="A gate that need not hold; repeatable."
+    "--waive", multiple=True, metavar="GATE", help="Ignore this gate's refusal; repeatable."
 )
 @click.option(
     "--up-to",

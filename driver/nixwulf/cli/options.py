@@ -109,7 +109,7 @@ prebuilt = click.option(
 expect_cluster = click.option(
     "--expect-cluster",
     metavar="CLUSTER",
-    help="Another cluster whose systems the nodes may run now.",
+    help="The cluster whose systems the nodes run now, if another.",
 )
 
 

@@ -101,7 +101,7 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
     type=options.FilePath(),
     default="results",
     show_default=True,
-    help="Where queries choose from.",
+    help="Folder of records for queries.",
 )
 @click.option(
     "--over",

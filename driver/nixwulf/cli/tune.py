@@ -38,7 +38,7 @@ _SOME = click.IntRange(1, _MOST)
     metavar="M",
     help="A known model, a GGUF, a folder of safetensors, ORG/REPO of the hub, or a TOML file.",
 )
-@click.option("--quant", default="", help="Its quantization, where the name lacks it: Q4_K_M.")
+@click.option("--quant", default="", help="Quantization, if the name lacks it, e.g. Q4_K_M.")
 @click.option(
     "--size-gib",
     default=0.0,
@@ -53,7 +53,7 @@ _SOME = click.IntRange(1, _MOST)
     "parallelisms",
     multiple=True,
     type=click.Choice(["single", "pipeline", "tensor", "replicas"]),
-    help="replicas: a server on each node, and requests spread over them; repeatable.",
+    help="How the model is split; replicas runs one server per node. Repeatable.",
 )
 @click.option("--engine", type=options.ENGINE, default=DEFAULT, show_default=True)
 @click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
@@ -69,10 +69,10 @@ _SOME = click.IntRange(1, _MOST)
     type=_SOME,
     help="Sequences that are decoded at once.",
 )
-@click.option("--backend", default="", help="Such as rocm; default: the platform's first.")
-@click.option("--draft-tokens", "drafts", default=0, type=_COUNT, help="Guessed ahead in a step.")
+@click.option("--backend", default="", help="E.g. rocm (default: the platform's first back end).")
+@click.option("--draft-tokens", "drafts", default=0, type=_COUNT, help="Drafts in each step.")
 @click.option(
-    "--draft-acceptance", "acceptance", default=0.0, type=click.FloatRange(0, 1), help="Kept share."
+    "--draft-acceptance", "acceptance", default=0.0, type=click.FloatRange(0, 1), help="Share kept."
 )
 @click.option(
     "--measured",
@@ -85,7 +85,7 @@ _SOME = click.IntRange(1, _MOST)
     "what_ifs",
     multiple=True,
     metavar="GROUP.NAME.KEY=VALUE",
-    help="Beside it, the speed with a fact changed, such as fabric.cable.latency_us=7; repeatable.",
+    help="Also predict with one fact changed, e.g. fabric.cable.latency_us=7; repeatable.",
 )
 @options.table_format
 def predict(
@@ -157,9 +157,9 @@ class _Duration(click.ParamType[float]):
     default="",
     type=options.MODEL,
     metavar="NAME|FILE",
-    help="Where the model's facts are, as predict's --model.",
+    help="Take the model's facts from here; same forms as predict --model.",
 )
-@click.option("--quant", default="", help="Its quantization, where the name lacks it: Q4_K_M.")
+@click.option("--quant", default="", help="Quantization, if the name lacks it, e.g. Q4_K_M.")
 @click.option(
     "--size-gib", default=0.0, type=click.FloatRange(min=0), help="Size of its files, GiB."
 )

@@ -106,10 +106,7 @@ class PlacedModel:
 
 
 def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
-    """The model of a sweep's entry.
-
-    Raises InputError: random weights that cannot be made.
-    """
+    """The model of a sweep's entry; raises InputError for random weights that cannot be made."""
     if "random" not in values:
         keys = ("path", "id", "tokenizer", "hub", "sha256", "served")
         return Model(name, None, *(values.get(key) for key in keys))

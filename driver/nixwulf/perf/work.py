@@ -293,10 +293,7 @@ def hops(strategy: Strategy, nodes: int, servers: int) -> int:
 
 
 def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, float]:
-    """Seconds of latency and of transfer for a hand-over: there and back, or on.
-
-    size: bytes.
-    """
+    """Seconds of latency and of transfer for a hand-over of SIZE bytes: there and back, or on."""
     trips = 1.0 if _is_rpc(strategy) else 0.5
     return trips * fabric.rtt_us / 1e6, size / _bytes_a_second(fabric)
 

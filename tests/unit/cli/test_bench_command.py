@@ -116,7 +116,7 @@ def test_a_sweep_that_has_nothing_to_do_says_each_reason_once(sweep):
     sweep.write_text(SWEEP.replace("[single]", "[pipeline, tensor]"))
     words = refusal(sweep)
     assert words.endswith(
-        "no case on cluster 'lab': single is for one node, other splits are for several (2).\n"
+        "no case on cluster 'lab': 'single' needs one node, other splits need several (2).\n"
     )
 
 

@@ -46,7 +46,6 @@ def doctor(*arguments):
         (("--cluster", "nowhere"), "No clusters/nowhere.toml"),
         (("--cluster", "mini-3", "--node", "n9"), "No node 'n9' in 'mini-3'"),
         (("you@h1", "--cluster", "mini-3"), "Give HOST or --cluster"),
-        (("you@h1", "--load"), "--load measures fabrics of a cluster file"),
         (("you@h1", "--node", "h1"), "give HOST or --node"),
     ],
 )

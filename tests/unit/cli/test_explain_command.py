@@ -104,7 +104,7 @@ def test_a_speed_above_the_roof_cannot_be_right(tmp_path):
 def test_half_the_speed_is_explained_by_a_fact_of_the_record(tmp_path, changes, why):
     found = sentences(tmp_path, of_frameworks(0.4 * predicted().low, **changes))
     assert found[0].startswith("Slow: ")
-    assert "half of the least that was predicted, or less" in found[0]
+    assert "at most half of the interval's low end" in found[0]
     assert any(one.startswith(f"May explain it: {why}") for one in found)
     assert not [one for one in found if one.startswith("Not explained")]
 
@@ -202,7 +202,7 @@ def test_a_number_of_the_cpu_is_distinguished_from_those_of_the_gpu():
 def test_a_speed_a_little_above_the_roof_is_not_reported_as_below(tmp_path):
     (one,) = told(tmp_path, of_frameworks(6.5))
     assert one["roof"] < 6.5
-    assert re.fullmatch(r"Fast: .* times the prediction, and at 6\.\d+, what the hardware can.",
+    assert re.fullmatch(r"Fast: .* times the prediction, and at 6\.\d+, the hardware's peak.",
                         one["sentences"][0])  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def test_in_the_lab_one_node_stands_for_the_machine(tmp_path):
     found = lab(tmp_path, {(1, "single", "lan", 0): 200.0, (2, "pipeline", "lan", 100): 110.0})
     one = next(each for each in found if each["case"]["nodes"] == 1)
     two = next(each for each in found if each["case"]["nodes"] == 2)
-    assert one["why_not"].startswith("Nobody published facts of 'lab': this speed of one node is")
+    assert one["why_not"].startswith("No facts are known for platform 'lab'; its measured")
     hop = choose("llama.cpp", "cpu").hop_us
     assert two["predicted"] == pytest.approx(1e6 / (5000 + 2 * (hop + 100)), rel=0.01)
     assert "roof" not in two
@@ -552,7 +552,7 @@ def test_what_stands_on_samples_that_differ_is_less_sure(tmp_path):
 def test_absurd_speeds_are_explained_too(tmp_path, speed):
     for name in ("decode", "prompt"):
         (one,) = told(tmp_path / name, of_frameworks(speed, name=name))
-        assert one["verdict"] == ("cannot be right" if speed > 1 else "half of it or less")
+        assert one["verdict"] == ("cannot be right" if speed > 1 else "below half of the interval")
 
 
 def test_a_prompt_of_one_token_has_no_roof(tmp_path):

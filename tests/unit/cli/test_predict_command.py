@@ -263,7 +263,7 @@ def test_a_platform_that_nobody_measured_asks_for_its_memory_and_takes_it():
         ((*SMALL, "--engine", "foo"), "unknown engine 'foo'; known: "),
         (
             (*SMALL, "--nodes", "1", "--parallelism", "tensor"),
-            "No strategy to run 'gpt-oss-20b' is left: single is for one node, other splits are",
+            "No strategy to run 'gpt-oss-20b' is left: 'single' needs one node, other splits need",
         ),
         ((*SMALL, "--nodes", "1", "--fabric", "cable"), "left: one node crosses no fabric; leave"),
         (

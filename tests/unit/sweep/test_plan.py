@@ -98,8 +98,8 @@ def test_more_nodes_than_the_cables_join_are_left_out_with_one_reason(pairs):
     plan = make_plan(parse_sweep(document, "mine.yaml"), macs_cabled(*pairs))
     assert {case.nodes for case in plan.cases} == {1, 2}
     assert {left.reason for left in plan.left_out if left.what["nodes"] == 4} == {
-        "the cables of mesh join no 4 nodes each to each or in a ring",
-        "single is for one node, other splits are for several",
+        "the cables of mesh do not connect 4 nodes, fully or as a ring",
+        "'single' needs one node, other splits need several",
     }
 
 

@@ -163,7 +163,7 @@ def _nowhere(model: str, entries: Mapping[str, Document]) -> str:
 def _require_room(name: str, folder: str, listing: Document, needed: int) -> None:
     if not listing["writable"]:
         raise GateError(
-            f"Node {name!r} lets its ssh user write nothing to {folder!r}; make that folder and "
+            f"The ssh user of node {name!r} cannot write to {folder!r}; make that folder and "
             "give it to the user, or name another in the cluster file by 'models'."
         )
     if needed > listing["free"]:

@@ -169,7 +169,7 @@ def _limits(record: Record) -> Iterator[Diagnostic]:
     """Fewer CPUs than there are: of the node that is worst off, for others wait for it."""
     threads = threads_of(record)
     for key, name, words in (
-        ("quota", "cpu_quota", "a quota gives it the time of"),
+        ("quota", "cpu_quota", "a CPU quota allows"),
         ("affinity", "cpus_allowed", "its processes may run on"),
     ):
         for allowed, cpus, node in _counts(record, name)[:1]:

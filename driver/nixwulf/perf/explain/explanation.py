@@ -167,7 +167,7 @@ class Explained:
         if self.measured > prediction.high:
             return "faster than predicted"
         if self.measured <= _HALF * prediction.low:
-            return "half of it or less"
+            return "below half of the interval"
         return "slower than predicted" if self.measured < prediction.low else "as predicted"
 
     @property
@@ -325,13 +325,13 @@ def _machines(
     platform = one.record["nodes"][0]["platform"]
     if subject.nodes == 1:
         raise InputError(
-            f"Nobody published facts of {platform!r}: this speed of one node is what several "
-            "nodes are held against."
+            f"No facts are known for platform {platform!r}; its measured one-node speed is the "
+            "baseline."
         )
     alone = baselines.on_one_node(one)
     if alone is None:
         raise InputError(
-            f"Nobody published facts of {platform!r}, and one node was not measured in this run "
+            f"No facts are known for platform {platform!r}, and this run measured no one node "
             "with the same parameters; add nodes: [1] to the sweep."
         )
     node, constants = calibrated(platform, subject.model, strategy, one.metric, *alone)

@@ -76,7 +76,7 @@ def advice(explained: Explained) -> Iterator[str]:
     largest = max(named, key=lambda name: named[name])
     yield f"Bottleneck: {LETTERS[largest][1]}, {100 * parts[largest]:.0f} % of the predicted time."
     good = [one for one in explained.sensitivities if one.enough]
-    yield f"Would help: {_list(good)}." if good else "None of these changes would help by 5 %:"
+    yield f"Would help: {_list(good)}." if good else "No single change gains 5 %. Tried:"
     useless = [one for one in explained.sensitivities if not one.enough]
     if useless:
         yield f"Would not: {_list(useless)}." if good else f"{_list(useless)}."
@@ -90,19 +90,18 @@ def _flags(explained: Explained) -> Iterator[str]:
     if explained.verdict == "cannot be right":
         yield (
             f"Cannot be right: {format_significant(explained.measured)} tok/s is above "
-            f"{format_significant(explained.roofline or 0)}, what the hardware can at its nominal "
-            "best: is the model, its quantization or the number of sequences another, or are "
-            "tokens guessed ahead?"
+            f"{format_significant(explained.roofline or 0)}, the hardware's peak; check the "
+            "model, its quantization, the number of sequences and speculative decoding."
         )
     elif explained.measured < prediction.low:
-        much = "half of the least that was predicted, or less" if explained.measured <= (
+        much = "at most half of the interval's low end" if explained.measured <= (
             prediction.low / 2
         ) else "less than predicted"  # fmt: skip
         yield f"Slow: {100 * ratio:.0f} % of the prediction, {much}."
     elif explained.measured > prediction.high:
         where = "at" if explained.roofline and explained.measured > explained.roofline else "below"
         roofline = (
-            f", and {where} {format_significant(explained.roofline)}, what the hardware can"
+            f", and {where} {format_significant(explained.roofline)}, the hardware's peak"
             if explained.roofline
             else ""
         )
@@ -201,7 +200,7 @@ def _under(one: Explained) -> Mapping[str, Any]:
 
 _BAR = 40
 _ANY = 1.005
-_COLOURS = {"cannot be right": "bold red", "half of it or less": "bold red",
+_COLOURS = {"cannot be right": "bold red", "below half of the interval": "bold red",
             "slower than predicted": "yellow"}  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from nixwulf.results.identity import REPLICAS
 _NO_GPU = ""
 _REASONS = 3  # of one sentence; a mesh has one for each cable
 TRANSPORTS = ("tcp", "rdma")
-NO_SPLIT = "single is for one node, other splits are for several"
+NO_SPLIT = "'single' needs one node, other splits need several"
 """Of points that no cluster could run: not worth a line where others are left."""
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Placement:
                 return f"{there} nodes are on the fabric {fabric.name}, not {self.nodes}"
             if not self.nodes_of(cluster):
                 return (
-                    f"the cables of {fabric.name} join no {self.nodes} nodes each to each or in a "
+                    f"the cables of {fabric.name} do not connect {self.nodes} nodes, fully or as a "
                     "ring"
                 )
             if self.transport not in fabric.transports:

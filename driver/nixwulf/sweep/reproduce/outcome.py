@@ -217,7 +217,7 @@ def _limits(record: Record, reference: Record) -> Iterator[Cause]:
     """Fewer CPUs than there are, or than before."""
     before = list(_facts(reference).values())
     for key, words, command in (
-        ("cpu_quota", "a quota gives it the time of", "grep . /sys/fs/cgroup/cpu.max"),
+        ("cpu_quota", "a CPU quota allows", "grep . /sys/fs/cgroup/cpu.max"),
         ("cpus_allowed", "its processes may run on", "taskset -pc $$"),
     ):
         was = min((float(facts[key]) for facts in before if key in facts), default=None)

@@ -91,7 +91,7 @@ def test_a_node_without_room_or_without_a_folder_is_refused_before_anything_is_s
         GateError, match=r"'a' has 1.00 GiB free in '/models' and the model needs 2"
     ):
         push._require_room("a", "/models", listing, 2**31)
-    with pytest.raises(GateError, match="lets its ssh user write nothing to '/models'"):
+    with pytest.raises(GateError, match="cannot write to '/models'"):
         push._require_room("a", "/models", {**listing, "writable": False}, 1)
 
 

@@ -76,7 +76,7 @@ def test_what_measures_one_server_refuses_replicas_with_the_benchmark_to_take():
 
 
 def test_one_node_is_no_replicas():
-    with pytest.raises(InputError, match="single is for one node"):
+    with pytest.raises(InputError, match="'single' needs one node"):
         plan_of(nodes=[1])
 
 

@@ -55,7 +55,8 @@ def test_below_a_chart_stands_how_many_are_inside_and_why_the_slowest_is_as_fast
     assert text.startswith("Predicted, not measured: 2 of 3 values lie in their interval.")
     assert re.search(
         rf"The slowest case: {MODEL}, 4 × framework-desktop, cable, pipeline, llama.cpp "
-        r"\(half of it or less\): Cheapest remedy: one node, 4.50 tok/s, measured in these records "
+        r"\(below half of the interval\): Cheapest remedy: one node, 4.50 tok/s, measured in "
+        r"these records "
         r"\(\+350.%\)\. .*Bottleneck: reading weights from memory",
         text,
     ), text

@@ -23,7 +23,7 @@ def run(*, facts=None, rtt_us=100.0, gbps=9.4, threads=8, **parts):
 
 
 PLANTED = [
-    ("quota", {"facts": {"cpu_quota": 2.0}}, "a quota gives it the time of 2 of 8 CPUs"),
+    ("quota", {"facts": {"cpu_quota": 2.0}}, "a CPU quota allows 2 of 8 CPUs"),
     ("affinity", {"facts": {"cpus_allowed": 4}}, "its processes may run on 4 of 8 CPUs"),
     ("load", {"facts": {"busy_cpus": 6.4}}, "other load: 6.4 of 8 CPUs of node 'n2' were busy"),
     ("rate", {"gbps": 0.47}, "'lan' carried 0.470 Gbit/s, for the record 9.40"),
