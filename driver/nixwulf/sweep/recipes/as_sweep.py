@@ -22,6 +22,7 @@ from nixwulf.sweep.plan import parse_sweep
 from nixwulf.sweep.recipes import (
     MOST_TEXT,
     Omission,
+    RecipeFile,
     Start,
     SweepRecipe,
     Value,
@@ -72,12 +73,12 @@ def _starts(path: Path) -> Sequence[Start]:
     source = str(path)
     text = read_text(path, _MOST_YAML)
     if forms.is_unit(text):
-        return forms.read_unit(text, source)
+        return forms.read_unit(text, RecipeFile(source, text))
     if not is_yaml(path) and not _DOCUMENT.search(text):
-        return pasted.read(read_text(path, MOST_TEXT), source)
+        return pasted.read(read_text(path, MOST_TEXT), RecipeFile(source))
     document = read_yaml(path, aliases=True)
     if forms.is_launch_file(document):
-        return forms.read_launch_file(document, source)
+        return forms.read_launch_file(document, RecipeFile(source, text))
     if forms.recognises_recipe(document):
         return [forms.read_recipe(document, source)]
     if forms.is_sparkrun(document):
@@ -137,7 +138,7 @@ def _without_secrets(text: str) -> str:
     """What a recipe has, but for the values of secrets."""
     for secret in named_secrets(_WORD.findall(text), {}):
         text = text.replace(secret, "...")
-    return f"{text.split()[0]} ..." if passthrough.has_key(text) else text
+    return f"{text.split()[0]} ..." if passthrough.has_key(text.replace("...", "")) else text
 
 
 def _of_all(recipes: Sequence[SweepRecipe]) -> dict[str, Value]:

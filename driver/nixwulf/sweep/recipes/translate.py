@@ -335,7 +335,7 @@ def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dic
         elif SECRET_NAME.search(name) or _has_secret(name, [str(value)]):
             kept[name] = None
             why = "a sweep has no secret; export it where you run nixwulf"
-            found.left_out.append(Omission(f"the value of {name}", why))
+            found.left_out.append(Omission(f"{name}=...", why))
         else:
             kept[name] = value if isinstance(value, bool) else str(value)
     return kept
