@@ -14,6 +14,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.secrets import is_secret
 
 MOST_TEXT = 1 << 16  # characters of a recipe that is no YAML
 _MOST_WORDS = 6  # of a line by which it is found
@@ -140,6 +141,6 @@ def mapping(block: Any, key: str, source: str) -> Mapping[str, Any]:
 
 
 def _shown(key: str, value: Any) -> str:
-    if isinstance(value, dict | list):
-        return key
+    if isinstance(value, dict | list) or is_secret(key, str(value)):
+        return f"{key}: ..." if is_secret(key, str(value)) else key
     return f"{key}: {str(value).lower() if isinstance(value, bool) else quoted(value)}"

@@ -35,6 +35,7 @@ from nixwulf.sweep.recipes.translate import translate
 _LONGEST_NAME = 40
 _MOST_YAML = 1 << 18
 _WIDTH = 120
+_SHORTEST_SECRET = 6  # a shorter one may be part of any word
 _WORD = re.compile(r"[^\s\"']+")
 # docker-compose, llama-swap and LiteLLM, also in a file of another suffix.
 _DOCUMENT = re.compile(r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S", re.MULTILINE)
@@ -46,8 +47,13 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     model: instead of the recipe's own; empty: that. Raises InputError, with the line, for what is
     no recipe or one that no sweep can say; a secret of the file is in none of its sentences.
     """
-    words = _WORD.findall(read_text(path, _MOST_YAML))
-    hidden = {*named_secrets(words, {}), *filter(passthrough.has_key, words)}
+    text = read_text(path, _MOST_YAML)
+    words = _WORD.findall(text)
+    hidden = {
+        *named_secrets(words, {}),
+        *filter(passthrough.has_key, words),
+        *secrets.written(text),
+    }
     secrets.use(hidden)  # so that no sentence cuts one in two, which would not be found below
     try:
         found = [translate(start, str(path), model) for start in _starts(path)]
@@ -55,7 +61,20 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
         raise InputError(secrets.pattern(frozenset(hidden)).sub("...", error.message)) from None
     if not found:
         raise InputError(f"{path}: it has no command; paste one into it.")
-    return found
+    long = secrets.pattern(frozenset(one for one in hidden if len(one) >= _SHORTEST_SECRET))
+    for one in found:
+        if long.search(repr((one.model, one.draft, one.parameters, one.arguments))):
+            raise InputError(
+                f"{path}: the sweep of {one.engine} would have a secret of the file; write its "
+                "command without it."
+            )
+    return [
+        replace(
+            one,
+            left_out=tuple(replace(left, what=long.sub("...", left.what)) for left in one.left_out),
+        )
+        for one in found
+    ]
 
 
 def is_recipe(path: Path) -> bool:

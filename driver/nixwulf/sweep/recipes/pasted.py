@@ -92,7 +92,7 @@ _SETS = re.compile(
     r"(?:-\w+\s+)*([A-Za-z_]\w*)(?:\[[^\]\n]*\])?\+?="
 )
 _READS = re.compile(
-    r"\b(?:(?:for|select)[ \t]+(\w+)"
+    r"\b(?:(?:for|select)[ \t]+(\w+)[ \t]+in\b"
     r"|(?:read|mapfile|readarray|unset|let|printf[ \t]+-v)\b([^;&|\n]*))"
 )
 _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
@@ -190,7 +190,8 @@ class _Script:
 
     def left_behind(self) -> list[Omission]:
         """What is left out though it may be meant: unsure engines, variables that nobody has."""
-        own = [name for name in self.values if name not in self.exported | self.used]
+        used = self.exported | self.used
+        own = [name for name, one in self.values.items() if one is not None and name not in used]
         return [
             *(
                 Omission(one.named, f"it is in {one.what}, and only a shell tells whether it runs")
