@@ -13,7 +13,7 @@ SECRET_NAME = re.compile(
     r"(?i)(api[_-]?key|access[_-]?key|(private|secret|signing|shared|ssh)[_-]?key|token|secret"
     r"|passw(or)?d|passwort|pwd|(?<![a-z])pass|passphrase|psk|credentials?|cookies?|auth"
     r"|authorization"
-    r"|webhook|(?<![a-z])join|(?-i:(?<!BY)PASS|KEY|CREDS|_PW|_PAT|_PIN))s?\d*$"
+    r"|webhook|(?<![a-z])join|(?<![a-z])hft|(?<=^--)key|(?-i:(?<!BY)PASS|KEY|CREDS|_PW|_PAT|_PIN))s?\d*$"
 )
 """Names of options, variables and fields whose values are secrets; who joins has an invitation."""
 # The words within a name, but for those of what is about a secret: its file, its kind, its number.
@@ -22,6 +22,29 @@ _WITHIN = re.compile(
     r"|passphrase|credential|auth|(?-i:PAT))s?\d*[_-](?!([a-z0-9]+[_-])*(file|path|dir|url|endpoint"
     r"|sock|ids?|type|mode|method|name|map|tree|pool|limit|budget|length|size|parser|backend)$)"
 )
+# KEY anywhere in the name of a variable, but in another word and in what is about a key.
+_KEY_INSIDE = re.compile(
+    r"(?!\w*(?:MONKEY|KEYBOARD|KEYWORD|KEYFRAME|KEYPOINT))[A-Z0-9_]*KEY(?!\w*(?:FILE|PATH|DIR|URL|IDS?"
+    r"|TYPE|DTYPE|MODE|METHOD|NAME|MAP|LIMIT|LENGTH|LEN|SIZE|BITS|DIM|HEADS?|CACHE|COUNT|BACKEND)$)\w*$"
+)
+# Of an address the user with a password, or a user that is as long as a key.
+_USER = re.compile(r"(?<=://)(?P<user>[^/\s:@\"'$]*:[^/\s\"'$]+|[^/\s:@\"'$]{8,})@")
+# What programs are given as a secret without its name, and names that stand apart from the value.
+_WRITTEN = [
+    re.compile(rf"(?im){one}")
+    for one in (
+        r"(?:authorization|cookie)[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?()([^\s\"']{4,})",
+        r"\b(?:bearer|basic)\s+()([^\s\"']{4,})",
+        r"\bsshpass\s+-p\s*()(\S+)",
+        r"\blogin\b[^\n|;&]*\s-p[= ]?()([^\s-]\S*)",
+        r"\s(?:-u|--user|--proxy-user)[= ]?[^\s:]+:()(\S*[^\s\d]\S*)",
+        r"\becho\s+(?:-n\s+)?[\"']?()([^\s\"'|]+)[\"']?\s*\|\s*sudo\s+-S",
+        r"\bset\s+([\w.-]+)[ \t]+(\S+)",
+        r"^[ \t-]*[\"']?([\w-]+)[\"']?:[ \t]+[\"']?([^\n\"'#]+)",
+        r"([\w-]+)[= ]\"([^\"\n]+)\"",
+        r"([\w-]+)[= ]'([^'\n]+)'",
+    )
+]
 _PLAIN = re.compile(r"(?i)[0-9.,]+|true|false|yes|no|on|off|auto|none")
 HIDDEN = "[key]"
 _SHORTEST = 8  # a shorter one may be part of any word of a log
@@ -32,13 +55,32 @@ _IN_USE: set[str] = set()
 def is_secret(name: str, value: str) -> bool:
     """Tell whether an option, a variable or a field holds a secret, by its name.
 
-    No secret: a number of tokens, and a variable of an owned process that has it in its place.
+    So is, by any name, an address with a user and a password. No secret: a number of tokens, and a
+    variable of an owned process that has it in its place.
     """
     if not value or value.startswith("$"):
         return False
+    if _USER.search(value):
+        return True
     if SECRET_NAME.search(name):
         return not (name.lower().endswith("s") and re.fullmatch(r"[0-9.,]+", value))
-    return bool(_WITHIN.search(name)) and not _PLAIN.fullmatch(value)
+    inside = _WITHIN.search(name) or _KEY_INSIDE.match(name)
+    return bool(inside) and not _PLAIN.fullmatch(value)
+
+
+def without_user(address: str) -> str:
+    """An address without its user and password."""
+    return _USER.sub("", address)
+
+
+def written(text: str) -> set[str]:
+    """The secrets of a text with commands, also where a program has them without a name."""
+    found = {one["user"].rpartition(":")[2] for one in _USER.finditer(text)}
+    for form in _WRITTEN:
+        for name, value in form.findall(text):
+            if not name or is_secret(name, value.strip()):
+                found |= {value.strip(), *value.split()}
+    return found
 
 
 @cache
@@ -97,4 +139,5 @@ def named_secrets(argv: Sequence[str], environment: Mapping[str, str]) -> set[st
     for name, _, value in (word.partition("=") for word in argv):
         if is_secret(name, value):
             found.add(value)
+    found |= {one["user"].rpartition(":")[2] for word in argv for one in _USER.finditer(word)}
     return found

@@ -5,6 +5,7 @@ A recipe is a command line with a model, however it is written down.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,8 +14,10 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.secrets import is_secret
 
 MOST_TEXT = 1 << 16  # characters of a recipe that is no YAML
+_MOST_WORDS = 6  # of a line by which it is found
 
 
 def is_yaml(path: Path) -> bool:
@@ -23,6 +26,38 @@ def is_yaml(path: Path) -> bool:
 
 
 Value = bool | int | str
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """What sentences call a recipe, and the file's text where a command is only a part of it.
+
+    begin: the lines of the text before the part that is read.
+    """
+
+    name: str
+    text: str = ""
+    begin: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+    def below(self, key: object) -> RecipeFile:
+        """The part of the file that a key begins."""
+        lines = self.text.split("\n")
+        begins = re.compile(rf"[\s-]*(?:name:\s*)?[\"']?{re.escape(str(key))}[\"']?\s*(?::|$)")
+        found = (n for n in range(self.begin, len(lines)) if begins.match(lines[n]))
+        return RecipeFile(f"{self.name}: {key}", self.text, next(found, self.begin))
+
+    def line(self, shown: str, number: int) -> int:
+        """The number of a line in the file, by its beginning; without the file's text this one."""
+        lines, words = self.text.split("\n"), shown.split()
+        for count in range(min(len(words), _MOST_WORDS) if self.text else 0, 0, -1):
+            begin = " ".join(words[:count])
+            for n in range(self.begin, len(lines)):
+                if begin in " ".join(lines[n].split()):
+                    return n + 1
+        return number
 
 
 @dataclass(frozen=True)
@@ -106,6 +141,6 @@ def mapping(block: Any, key: str, source: str) -> Mapping[str, Any]:
 
 
 def _shown(key: str, value: Any) -> str:
-    if isinstance(value, dict | list):
-        return key
+    if isinstance(value, dict | list) or is_secret(key, str(value)):
+        return f"{key}: ..." if is_secret(key, str(value)) else key
     return f"{key}: {str(value).lower() if isinstance(value, bool) else quoted(value)}"

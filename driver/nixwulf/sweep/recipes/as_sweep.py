@@ -22,6 +22,7 @@ from nixwulf.sweep.plan import parse_sweep
 from nixwulf.sweep.recipes import (
     MOST_TEXT,
     Omission,
+    RecipeFile,
     Start,
     SweepRecipe,
     Value,
@@ -34,6 +35,7 @@ from nixwulf.sweep.recipes.translate import translate
 _LONGEST_NAME = 40
 _MOST_YAML = 1 << 18
 _WIDTH = 120
+_SHORTEST_SECRET = 6  # a shorter one may be part of any word
 _WORD = re.compile(r"[^\s\"']+")
 # docker-compose, llama-swap and LiteLLM, also in a file of another suffix.
 _DOCUMENT = re.compile(r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S", re.MULTILINE)
@@ -45,8 +47,13 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     model: instead of the recipe's own; empty: that. Raises InputError, with the line, for what is
     no recipe or one that no sweep can say; a secret of the file is in none of its sentences.
     """
-    words = _WORD.findall(read_text(path, _MOST_YAML))
-    hidden = {*named_secrets(words, {}), *filter(passthrough.has_key, words)}
+    text = read_text(path, _MOST_YAML)
+    words = _WORD.findall(text)
+    hidden = {
+        *named_secrets(words, {}),
+        *filter(passthrough.has_key, words),
+        *secrets.written(text),
+    }
     secrets.use(hidden)  # so that no sentence cuts one in two, which would not be found below
     try:
         found = [translate(start, str(path), model) for start in _starts(path)]
@@ -54,7 +61,20 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
         raise InputError(secrets.pattern(frozenset(hidden)).sub("...", error.message)) from None
     if not found:
         raise InputError(f"{path}: it has no command; paste one into it.")
-    return found
+    long = secrets.pattern(frozenset(one for one in hidden if len(one) >= _SHORTEST_SECRET))
+    for one in found:
+        if long.search(repr((one.model, one.draft, one.parameters, one.arguments))):
+            raise InputError(
+                f"{path}: the sweep of {one.engine} would have a secret of the file; write its "
+                "command without it."
+            )
+    return [
+        replace(
+            one,
+            left_out=tuple(replace(left, what=long.sub("...", left.what)) for left in one.left_out),
+        )
+        for one in found
+    ]
 
 
 def is_recipe(path: Path) -> bool:
@@ -72,12 +92,12 @@ def _starts(path: Path) -> Sequence[Start]:
     source = str(path)
     text = read_text(path, _MOST_YAML)
     if forms.is_unit(text):
-        return forms.read_unit(text, source)
+        return forms.read_unit(text, RecipeFile(source, text))
     if not is_yaml(path) and not _DOCUMENT.search(text):
-        return pasted.read(read_text(path, MOST_TEXT), source)
+        return pasted.read(read_text(path, MOST_TEXT), RecipeFile(source))
     document = read_yaml(path, aliases=True)
     if forms.is_launch_file(document):
-        return forms.read_launch_file(document, source)
+        return forms.read_launch_file(document, RecipeFile(source, text))
     if forms.recognises_recipe(document):
         return [forms.read_recipe(document, source)]
     if forms.is_sparkrun(document):
@@ -137,7 +157,7 @@ def _without_secrets(text: str) -> str:
     """What a recipe has, but for the values of secrets."""
     for secret in named_secrets(_WORD.findall(text), {}):
         text = text.replace(secret, "...")
-    return f"{text.split()[0]} ..." if passthrough.has_key(text) else text
+    return f"{text.split()[0]} ..." if passthrough.has_key(text.replace("...", "")) else text
 
 
 def _of_all(recipes: Sequence[SweepRecipe]) -> dict[str, Value]:

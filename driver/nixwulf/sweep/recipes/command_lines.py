@@ -20,7 +20,8 @@ from nixwulf.core.schema import check
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes import Value
 
-_ACTS, _BLOCKS = (read_toml(DATA / "wrappers.toml")[part] for part in ("acts", "blocks"))
+_ACTS: Mapping[str, str] = read_toml(DATA / "wrappers.toml")["acts"]
+_BLOCKS: Mapping[str, str] = read_toml(DATA / "wrappers.toml")["blocks"]
 _EXPANDS = re.compile(r"`|\$[A-Za-z_{(0-9@*#?!]|^~")
 _TOKEN = re.compile(
     r"""(?P<continued>\\[ \t]*\r?\n)
@@ -38,6 +39,7 @@ _AROUND = re.compile(
     r"(?P<next>&&)|(?P<output>&?>>?[ \t]*(?:&\d|[^\s;|&<>()`$'\"]+)|<[ \t]*/dev/null"
     r"|\$@|\|[ \t]*tee\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
 )
+_ARRAY = re.compile(r"\$\{#?\w+\[")
 _ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
 
 
@@ -54,11 +56,14 @@ class ShellCommand:
 
 
 class ShellError(Exception):
-    """A text is more than commands: in which line of it, from 1 on, and what is there."""
+    """A text is more than commands: in which line of it, from 1 on, and what is there.
 
-    def __init__(self, line: int, what: str) -> None:
+    inner: that line, where it is of a text in quotes. named: the command that is meant.
+    """
+
+    def __init__(self, line: int, what: str, inner: str = "", named: str = "") -> None:
         super().__init__(what)
-        self.line, self.what = line, what
+        self.line, self.what, self.inner, self.named = line, what, inner, named
 
 
 def commands(text: str) -> list[ShellCommand]:
@@ -77,7 +82,7 @@ def commands(text: str) -> list[ShellCommand]:
             end = around.end()
             read.around(around)
         elif kind == "acts":
-            raise ShellError(line, _BLOCKS.get((*read.words, "")[0], _ACTS[piece]))
+            raise ShellError(line, _act(text, at, read))
         elif kind == "plain" and read.word is None and piece.startswith("#"):
             end = text.find("\n", end) if "\n" in text[end:] else len(text)
         elif kind in ("continued", "newline", "space"):
@@ -92,6 +97,15 @@ def commands(text: str) -> list[ShellCommand]:
     read.end_word()
     read.end_command()
     return read.found
+
+
+def _act(text: str, at: int, read: _Read) -> str:
+    """What a sign there does in a shell."""
+    sign, word = text[at : at + 2], read.word or ""
+    if _ARRAY.match(text, at) or (sign[0] == "(" and word.endswith("=")):
+        return _ACTS["=("]
+    pair = sign == "||" or (sign == "()" and word and not read.words)
+    return _BLOCKS.get((*read.words, "")[0]) or _ACTS[sign if pair else sign[0]]
 
 
 @dataclass
@@ -134,7 +148,8 @@ def _unquoted(kind: str, piece: str, line: int) -> str:
         return piece
     expands = _EXPANDS.search(re.sub(r"\\.", lambda escaped: "  ", piece, flags=re.DOTALL))
     if expands:
-        raise ShellError(line + piece.count("\n", 0, expands.start()), _ACTS[expands[0][0]])
+        what = _ACTS["=(" if _ARRAY.match(piece, expands.start()) else expands[0][0]]
+        raise ShellError(line + piece.count("\n", 0, expands.start()), what)
     return _ESCAPED.sub(lambda escaped: escaped[1] or "", piece[1:-1])
 
 

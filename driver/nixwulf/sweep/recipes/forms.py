@@ -26,7 +26,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.text import did_you_mean
-from nixwulf.sweep.recipes import Omission, Start, mapping, reasons, without_meaning
+from nixwulf.sweep.recipes import Omission, RecipeFile, Start, mapping, reasons, without_meaning
 from nixwulf.sweep.recipes.command_lines import (
     ShellError,
     commands,
@@ -133,7 +133,7 @@ def is_launch_file(document: Any) -> bool:
     )
 
 
-def read_launch_file(document: Mapping[str, Any], source: str) -> list[Start]:
+def read_launch_file(document: Mapping[str, Any], source: RecipeFile) -> list[Start]:
     """What each service or model of it starts; raises InputError where none is an engine's."""
     found: list[Start] = []
     others: list[Omission] = []
@@ -142,7 +142,7 @@ def read_launch_file(document: Mapping[str, Any], source: str) -> list[Start]:
     for name, block in blocks.items():
         if not isinstance(block, dict):
             raise InputError(f"{source}: {key} {name} is {quoted(block)}, expected a table.")
-        own = _READERS[key](block, document, f"{source}: {name}")
+        own = _READERS[key](block, document, source.below(name))
         found += [replace(one, name=str(name)) for one in own]
         if not own:
             others.append(Omission(f"{key} {name}", "it starts no engine that is known"))
@@ -156,7 +156,9 @@ def read_launch_file(document: Mapping[str, Any], source: str) -> list[Start]:
     return without_workers([head, *found[1:]])
 
 
-def _service(block: Mapping[str, Any], document: Mapping[str, Any], source: str) -> list[Start]:
+def _service(
+    block: Mapping[str, Any], document: Mapping[str, Any], source: RecipeFile
+) -> list[Start]:
     given = block.get("environment") or {}
     if isinstance(given, list):
         given = dict(str(one).partition("=")[::2] for one in given)
@@ -176,7 +178,9 @@ def _service(block: Mapping[str, Any], document: Mapping[str, Any], source: str)
     ]
 
 
-def _of_container(block: Mapping[str, Any], source: str) -> list[Start]:
+def _of_container(
+    block: Mapping[str, Any], source: RecipeFile, values: Mapping[str, Any] | None = None
+) -> list[Start]:
     """What a container starts: by the command that it is given, or its image with flags."""
     begin, rest = block.get("entrypoint"), block.get("command")
     if begin and rest:
@@ -184,8 +188,11 @@ def _of_container(block: Mapping[str, Any], source: str) -> list[Start]:
         rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*map(str, begin)} else rest
     words = [*_listed(begin), *_listed(rest)]
     script = _script(words)
-    found = [one for one in read_text(script, source) if find(one.words)] if script else []
-    flags = of_image(str(block.get("image", "")), _split(" ".join(words)))
+    found = read_text(script, source, values) if script else []
+    found = [one for one in found if find(one.words)]
+    # An image starts its engine by itself where nothing else is started in it.
+    image = "" if begin else str(block.get("image", ""))
+    flags = of_image(image, _split(" ".join(words)))
     return found or ([Start(flags)] if flags else [])
 
 
@@ -205,12 +212,14 @@ def _script(words: Sequence[str]) -> str:
     """The text for a shell: what stands behind its -c, or the words themselves."""
     if _SHELL & {*words[:3]} and " " in words[-1]:
         # Folded YAML keeps the lines of options, which stand further in.
-        return re.sub(r"\n[ \t]+(?=-)", " ", words[-1].replace("$$", "$"))
+        return re.sub(r"(?<!\\)\n[ \t]+(?=-)", " ", words[-1].replace("$$", "$"))
     program = [one for one in words if one not in ("/bin/bash", "/bin/sh", "bash", "sh")]
     return program[0] if len(program) == 1 else shlex.join(program)
 
 
-def _swapped(block: Mapping[str, Any], document: Mapping[str, Any], source: str) -> list[Start]:
+def _swapped(
+    block: Mapping[str, Any], document: Mapping[str, Any], source: RecipeFile
+) -> list[Start]:
     """A model of llama-swap: its command with the file's macros, of which PORT is its own."""
     macros = {**(document.get("macros") or {}), "PORT": "8080", "MODEL_ID": "model"}
     text = str(block.get("cmd") or "")
@@ -226,7 +235,9 @@ def _swapped(block: Mapping[str, Any], document: Mapping[str, Any], source: str)
     ]
 
 
-def _routed(block: Mapping[str, Any], document: Mapping[str, Any], source: str) -> list[Start]:
+def _routed(
+    block: Mapping[str, Any], document: Mapping[str, Any], source: RecipeFile
+) -> list[Start]:
     """A model of LiteLLM: a server that is there already."""
     given = block.get("litellm_params")
     if not isinstance(given, dict) or not given.get("api_base"):
@@ -248,7 +259,7 @@ def is_unit(text: str) -> bool:
     return any(head in text and key in text for head, key in _UNITS)
 
 
-def read_unit(text: str, source: str) -> list[Start]:
+def read_unit(text: str, source: RecipeFile) -> list[Start]:
     """What a unit starts, with its environment; raises InputError."""
     kept: list[tuple[str, str]] = []
     left: list[Omission] = []
@@ -269,7 +280,11 @@ def read_unit(text: str, source: str) -> list[Start]:
     }
     commands = "\n".join(value.lstrip("-@:+!") for key, value in kept if key == "ExecStart")
     container = {_STARTING[key]: value for key, value in kept}
-    found = read_text(commands, source) if commands else _of_container(container, source)
+    # A unit's own variables stand for their names in what it starts.
+    if commands:
+        found = read_text(commands, source, environment)
+    else:
+        found = _of_container(container, source, environment)
     return [
         replace(
             one, environment={**environment, **one.environment}, left_out=(*one.left_out, *left)

@@ -1,18 +1,26 @@
-"""Command lines as they are pasted from a page or a terminal, one or more in a text."""
+"""Command lines as they are pasted from a page or a terminal, one or more in a text.
+
+A text is read from its beginning to its end and never run: in a command a variable has the value
+that the text gave it last. What only a shell could tell is left out by name, or refused by its
+line where no command is left.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.secrets import is_secret
 from nixwulf.outputs.runs import rewritten
-from nixwulf.sweep.recipes import MOST_TEXT, Omission, Start
+from nixwulf.sweep.recipes import Omission, RecipeFile, Start
 from nixwulf.sweep.recipes.command_lines import (
     ShellCommand,
     ShellError,
@@ -20,6 +28,7 @@ from nixwulf.sweep.recipes.command_lines import (
     find,
     of_image,
     refusal,
+    tables,
 )
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
@@ -28,23 +37,11 @@ _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
 _DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.)\\[^\s\"'`]*")
-_SET = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=(['\"]?)([^\s'\"$`]+)\2[ \t]*$", re.MULTILINE)
 # What a container is given by its caller's shell: a variable, folders and ports.
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
 _MOUNTED = re.compile(
     r"(?:-v|--volume|-p|--publish|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
 )
-_ENDS = re.compile(r"(?<!\\)\n")
-_EXPORT = re.compile(r"[ \t]*export[ \t]+\w+=[^$`;|&]*$")
-_ALIAS = re.compile(r"^[ \t]*alias[ \t]+([\w.-]+)=(['\"])([^\n'\"]*)\2[ \t]*$", re.MULTILINE)
-# A loop over values that are written out, without a loop in it.
-_LOOP = re.compile(
-    r"^[ \t]*for[ \t]+(\w+)[ \t]+in[ \t]+([^;\n$`*?{}()|&<>]{1,500}?)[ \t]*(?:;[ \t]*|\n[ \t]*)do\b"
-    r"((?:(?!\b(?:for|while|until)[ \t]|\bdone\b).){1,4000})\bdone\b",
-    re.MULTILINE | re.DOTALL,
-)
-_MOST_ROUNDS = 64
-_DEEPEST_LOOPS = 3
 _LONGEST_BEGIN = 4  # words
 _SHELLS = ("bash", "sh", "zsh")
 _ENTER = ("C-m", "C-M", "Enter", "ENTER", "^M")  # of tmux send-keys, behind the text that is typed
@@ -53,64 +50,440 @@ _OTHER_NODE = "the driver starts the other nodes"
 _CLIENT = "the benchmark of the sweep asks; import its command alone to have its lengths"
 _NOT_RUN = "commands of a shell are never run here"
 
+# A quoted piece, and the use of a variable: $NAME, ${NAME}, ${NAME:-another value}.
+_PIECE = r"""\\.|'[^']*+'|"(?:\\.|[^"\\])*+\""""
+_USE = (
+    r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<inside>\w+)"
+    r"(?::?(?P<sign>[-=?])(?P<otherwise>(?:[^{}$`]|\$\w+|\$\{\w+\})*))?\})"
+)
+_USED = re.compile(rf"\\.|{_USE}", re.DOTALL)
+_USED_OR_PIECE = re.compile(rf"{_PIECE}|{_USE}", re.DOTALL)
+_OF_A_SHELL = re.compile(r"([^\w\s@%+=:,./-])")
+_OF_QUOTES = re.compile(r'([\\"$`])')
+# Between commands, outside of quotes and comments.
+_JOINT = re.compile(rf"{_PIECE}|(?:^|\s)#[^\n]*|\$\([^()\n]*\)|(?P<joint>&&|;)(?=\s|$)", re.DOTALL)
+_MASKED = re.compile(rf"{_PIECE}|(?:^|(?<=\s))#[^\n]*|\$\{{[^{{}}\n]*\}}", re.DOTALL)
+_OPEN = re.compile(r"(?:^|[\s=(:,])(['\"])")
+_HERE = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w+)\1")
+_FARTHEST_QUOTE = 8000  # characters
+_SYNTAX = re.compile(r"[;&|\n()]+|[{}]|[^\s;&|(){}]+")
+_CLOSED_BY = {"if": "fi", "case": "esac", "{": "}"} | dict.fromkeys(
+    ("for", "while", "until", "select"), "done"
+)
+_AGAIN = ("then", "do", "else", "elif", "!", "{")  # words behind which a command begins
+_FUNCTION = re.compile(
+    r"[ \t]*(?:function[ \t]+[\w.:-]+[ \t]*(?:\(\))?|[\w.:-]+[ \t]*\(\))(?P<body>\s*\{|$)"
+)
+_SHAPES = {"if": r"\bthen\b", "case": r"\bin\b", "function": ""} | dict.fromkeys(
+    ("for", "while", "until", "select"), r"\bdo\b"
+)
+_FOR = re.compile(r"\s*for\s+(\w+)\s+in\s+(.{1,2000}?)\s*[;\n]\s*do\b(.*)\bdone\b", re.DOTALL)
+_ENDLESS = re.compile(
+    r"\s*(?:while\s+(?:true|:)|until\s+false)\s*[;\n]\s*do\b(.*)\bdone\b", re.DOTALL
+)
+_WORD = re.compile(r"""(?:[A-Za-z_]\w*=(?:"[^"]*"|'[^']*')|\S)+""")
+_INNER = re.compile(r"[;\n{)]|&&|\|\||\b(?:then|do|else|elif)\b|(?<!\\)\n")
+_PATTERN = re.compile(r"[*?{}$`()|&<>]")
+_MOST_ROUNDS, _DEEPEST = 64, 4
+_LONGEST_VALUE = 4000  # characters
+# What sets variables to what only a shell knows.
+_SETS = re.compile(
+    r"(?:^|[;&|(){]|\b(?:then|do|else|export|local|declare|readonly|typeset)\b)\s*"
+    r"(?:-\w+\s+)*([A-Za-z_]\w*)(?:\[[^\]\n]*\])?\+?="
+)
+_READS = re.compile(
+    r"\b(?:(?:for|select)[ \t]+(\w+)[ \t]+in\b"
+    r"|(?:read|mapfile|readarray|unset|let|printf[ \t]+-v)\b([^;&|\n]*))"
+)
+_EXPORTS = ("export", "declare", "typeset", "readonly", "local")
+
 
 @cache
 def _wrappers() -> dict[str, Any]:
-    return read_toml(DATA / "wrappers.toml")
+    rows = read_toml(DATA / "wrappers.toml")
+    return {**rows, "talk": frozenset(rows["talk"])}
+
+
+@cache
+def _mentioned() -> re.Pattern[str]:
+    """What a text has that starts an engine or another program: its first word or its image."""
+    lines = [line for table in tables() for line in table.commands]
+    words = [one.split()[0] for line in lines for one in line.begins]
+    images = [one for line in lines for one in line.images]
+    names = [
+        *words,
+        *images,
+        *_wrappers()["others"],
+        *_wrappers()["main_programs"],
+        *_wrappers()["flakes"],
+    ]
+    return re.compile("|".join(map(re.escape, names)))
 
 
 def recognises(text: str) -> bool:
     """Whether a command of a text starts an engine; also where a shell would have more to do."""
-    return any(map(_known, _statements(_plain(text))))
+    return any(_known(one) for _, one in _lines(_plain(text)))
 
 
-def read(text: str, source: str) -> list[Start]:
+def read(text: str, source: RecipeFile, values: Mapping[str, Any] | None = None) -> list[Start]:
     """What each command of a text starts; raises InputError for a shell's work, with its line.
 
-    Where one starts an engine, the others are left out by name.
+    values: of variables that are set before. Where a command starts an engine, the others are left
+    out by name.
     """
     plain = _plain(text)
-    found: list[Start] = []
+    script = _Script(
+        {name: str(one) for name, one in (values or {}).items()}, used={*(values or ())}
+    )
     problem: ShellError | None = None
-    # Of a page or a script what starts an engine may still be a plain command.
-    for attempt in (starts, _own_starts):
-        try:
-            here = attempt(plain)
-        except ShellError as error:
-            problem = problem or error
-            continue
-        found = found or here
-        engines = [one for one in here if find(one.words)]
-        if engines:
-            rest = [" ".join(one.words) for one in here if one not in engines and one.words]
-            left = (*(Omission(one, _NOT_RUN) for one in rest), *engines[0].left_out)
-            return without_workers([replace(engines[0], left_out=left), *engines[1:]])
-    known = [one for one in map(_known, _statements(plain)) if one]
-    if known and not any(map(find, known)):
-        line = plain.count("\n", 0, plain.find(known[0][0])) + 1
+    try:
+        script.run(plain, 1)
+    except ShellError as error:
+        problem = error
+    if problem is None and script.found:
+        first, *more = script.found
+        left = (*script.left, *script.left_behind(), *first.left_out)
+        found = without_workers([replace(first, left_out=left), *more])
+        return [replace(one, line=source.line(" ".join(one.words), one.line)) for one in found]
+    known = next((one for one in script.others if _is_other(one.words[0])), None)
+    if known and not problem:
+        line = source.line(" ".join(known.words), known.line)
         raise InputError(
-            f"{source}: line {line}: {quoted(known[0][0])} is no engine that nixwulf starts; "
+            f"{source}: line {line}: {quoted(known.words[0])} is no engine that nixwulf starts; "
             "start it yourself, and measure it with the engine 'endpoint' and its url."
         )
-    if problem:
-        raise refusal(problem, plain.split("\n")[problem.line - 1], problem.line, source)
+    if problem := problem or next(iter([*script.unsure, *script.problems]), None):
+        shown, line = _shown(problem, plain)
+        raise refusal(problem, shown, source.line(shown, line), f"{source}")
+    return script.others
+
+
+@dataclass
+class _Script:
+    """What the commands of a text start, one after the other.
+
+    values: of variables, None where only a shell knows it. unsure: engines that only a shell can
+    tell to be started. problems: commands of no engine that cannot be read.
+    """
+
+    values: dict[str, str | None]
+    exported: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+    found: list[Start] = field(default_factory=list)
+    others: list[Start] = field(default_factory=list)
+    left: list[Omission] = field(default_factory=list)
+    unsure: list[ShellError] = field(default_factory=list)
+    problems: list[ShellError] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    rounds: int = 0
+
+    def run(self, text: str, line: int, depth: int = 0) -> None:
+        """Take the commands of a text whose first line has this number; raises ShellError."""
+        for at, block, kind in _blocks(_lines(text)):
+            number = line + at
+            if kind in ("for", "while", "until") and depth < _DEEPEST:
+                self._loop(block, number, depth)
+            elif kind:
+                self._unsure(block, number, _wrappers()["blocks"][kind])
+            else:
+                self._chains(block, number)
+
+    def left_behind(self) -> list[Omission]:
+        """What is left out though it may be meant: unsure engines, variables that nobody has."""
+        used = self.exported | self.used
+        own = [name for name, one in self.values.items() if one is not None and name not in used]
+        return [
+            *(
+                Omission(one.named, f"it is in {one.what}, and only a shell tells whether it runs")
+                for one in self.unsure
+            ),
+            *(Omission(name, "it is not exported, and no command uses it") for name in own),
+        ]
+
+    def _loop(self, block: str, line: int, depth: int) -> None:
+        """A loop over values that are written out once for each; one without end once."""
+        names, values, body = [], [""], _ENDLESS.match(block)
+        if each := _FOR.match(block):
+            body = each
+            names, values = [each[1]], self._listed(each[2])
+        if not body or not 0 < len(values) <= _MOST_ROUNDS or self.rounds > _MOST_ROUNDS**2:
+            self._unsure(block, line, "a loop")
+            return
+        text = body[body.lastindex or 0].rstrip().removesuffix(";")
+        begin = line + block.count("\n", 0, body.start(body.lastindex or 0))
+        uses = re.search(rf"\$\{{?{names[0]}\b", text) if names else None
+        for value in values if uses else values[:1]:
+            self.rounds += 1
+            self.values |= dict.fromkeys(names, value)
+            self.used |= {*names}
+            self.run(text, begin, depth + 1)
+        self.values |= dict.fromkeys(names, values[-1])
+
+    def _listed(self, text: str) -> list[str]:
+        """The words of a loop's values; none where only a shell knows them."""
+        text = self._filled(text)
+        if _PATTERN.search(re.sub(_PIECE, "", text)):
+            return []
+        try:
+            return [word for one in commands(text) for word in one.words]
+        except ShellError:
+            return []
+
+    def _unsure(self, block: str, line: int, what: str) -> None:
+        """A block whose commands may be run or not, and what it sets."""
+        self._forget(block)
+        engines = [one for one in _INNER.split(block) if _known(one)]
+        self.unsure += [ShellError(line, what, named=_short(one, line)) for one in engines]
+        if not engines:
+            self._leave(block, line)
+
+    def _forget(self, text: str) -> None:
+        """Of variables that a text sets in a way that only a shell can follow no value is known."""
+        names = [*_SETS.findall(text)]
+        names += [
+            name for words in _READS.findall(text) for name in re.findall(r"\w+", "".join(words))
+        ]
+        self.values |= dict.fromkeys(names)
+
+    def _leave(self, text: str, line: int) -> None:
+        if named := _short(text, line):
+            self.left.append(Omission(named, _NOT_RUN))
+
+    def _chains(self, text: str, line: int) -> None:
+        """The commands of a line: behind a test none is sure."""
+        chains = _joined(text)
+        if any(_known(one) for chain in chains[:-1] for _, one in chain):
+            chains = [[(0, text)]]
+        for chain in chains:
+            sure = True
+            for at, command in chain:
+                if sure:
+                    self._command(command, line + at)
+                else:
+                    self._unsure(command, line + at, "a condition")
+                sure = sure and not _is_test(command)
+
+    def _command(self, text: str, line: int) -> None:
+        """One command; raises ShellError where it starts an engine and cannot be read."""
+        used = set(self.used)
+        self.used = set()
+        first = (*text.split(None, 1), "")[0]
+        filled = self._filled(text.replace(first, self.aliases.get(first, first), 1))
+        here, self.used = self.used, used | self.used
+        environment = self._environment()
+        try:
+            read = [one for each in commands(filled) for one in _split(each, environment)]
+        except ShellError as error:
+            at = ShellError(line + error.line - 1, error.what, error.inner)
+            known = _known(text)
+            if find(known):
+                raise at from None
+            if known:
+                place = line + text.count("\n", 0, text.find(known[0]))
+                self.others.append(Start(tuple(known), line=place))
+            self.problems.append(at)
+            self._forget(text)
+            self._leave(text, line)
+            return
+        for start in read:
+            self._take(replace(start, line=line + max(start.line, 1) - 1), text, here, environment)
+
+    def _take(
+        self, start: Start, text: str, used: set[str], environment: Mapping[str, str | None]
+    ) -> None:
+        """What one command starts or sets; used: the variables that stand in it."""
+        program = start.words[0] if start.words else ""
+        if find(start.words) and not _only_asks(start.words):
+            kept = {name: one for name, one in environment.items() if name not in used}
+            own = {
+                name: kept.get(name) if one is None else one
+                for name, one in start.environment.items()
+            }
+            left = [
+                Omission(f"export {name}", "its value stands in the command")
+                for name in environment
+                if name in used and name not in own
+            ]
+            self.found.append(
+                replace(start, environment={**kept, **own}, left_out=(*left, *start.left_out))
+            )
+        elif program in ("", *_EXPORTS):
+            given = dict(start.environment)
+            given |= dict(_pair(one) for one in start.words[1:] if not one.startswith("-"))
+            for name, one in given.items():
+                if one is not None or not program:
+                    self.values[name] = None if len(one or "") > _LONGEST_VALUE else one
+            if program == "export" or "-x" in start.words:
+                self.exported |= {*given}
+                self.values |= {name: None for name in given if name not in self.values}
+        elif program == "unset":
+            for name in start.words[1:]:
+                self.values.pop(name, None)
+                self.exported.discard(name)
+        elif program == "alias":
+            self.aliases |= {name: one or "" for name, one in map(_pair, start.words[1:])}
+        else:
+            self.others.append(start)
+            self._forget(text if "=" in program else " ".join(start.words))
+            self._leave(text, start.line)
+
+    def _environment(self) -> dict[str, str | None]:
+        """What is exported."""
+        return {name: one for name, one in self.values.items() if name in self.exported}
+
+    def _filled(self, text: str) -> str:
+        """A command with the values of its variables, as far as they are known."""
+        text = _USED_OR_PIECE.sub(self._piece, text)
+        return rewritten(text, DATA / "unknown_values.toml")
+
+    def _piece(self, found: re.Match[str]) -> str:
+        if found[0][0] == '"':
+            return _USED.sub(lambda use: self._value(use, _OF_QUOTES), found[0])
+        return self._value(found, _OF_A_SHELL)
+
+    def _value(self, use: re.Match[str], special: re.Pattern[str]) -> str:
+        """What a use of a variable stands for, with its signs that are no shell's; or itself."""
+        name = use["name"] or use["inside"]
+        if not name:
+            return use[0]
+        value, known = self.values.get(name), name in self.values
+        if use["sign"] in ("-", "=") and not value and (not known or value == ""):
+            value = self._filled(use["otherwise"])
+            self.values |= {name: value} if use["sign"] == "=" else {}
+            return value
+        if value is None or is_secret(name, value):
+            return use[0]
+        self.used.add(name)
+        return special.sub(r"\\\1", value.replace("\n", " "))
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    """The lines of a text by their offset, each with those that it goes on in.
+
+    So does a quote that opens at a word, in prose at most to the end of its paragraph; a
+    here-document; and a function's name.
+    """
+    found = []
+    lines = text.split("\n")
+    ends = [*accumulate(len(one) + 1 for one in lines)]
+    at = 0
+    while at < len(lines):
+        begin, end = ends[at] - len(lines[at]) - 1, at
+        while end + 1 < len(lines) and (stop := _goes_on(text, begin, ends[end] - 1)):
+            end = max(end + 1, bisect_left(ends, stop))
+        found.append((at, text[begin : ends[end] - 1]))
+        at = end + 1
     return found
 
 
-def _statements(text: str) -> list[str]:
-    """The lines of a text, each with those that it goes on in; && joins several in one."""
-    return _ENDS.split(re.sub(r"&&(?=\s)", "\n", text))
+def _goes_on(text: str, begin: int, end: int) -> int:
+    """Where a command that has no end yet has its next part, or 0."""
+    piece = text[begin:end]
+    if len(piece) - len(piece.rstrip("\\")) & 1:
+        return end + 1
+    if (function := _FUNCTION.match(piece)) and not function["body"]:
+        return end + 1 if re.compile(r"\s*\{").match(text, end, end + _FARTHEST_QUOTE) else 0
+    bare = _MASKED.sub("", piece)
+    if here := _HERE.search(bare) or _HERE.search(piece if "<<" in bare else ""):
+        closed = re.compile(rf"\n[ \t]*{here[2]}[ \t]*(?=\n|$)").search(text, begin)
+        return closed.end() if closed and closed.end() > end else 0
+    if opened := _OPEN.search(bare):
+        close = re.compile(rf"(?<!\\){opened[1]}").search(text, end, end + _FARTHEST_QUOTE)
+        prose = not _ASSIGNED.match(piece.lstrip()) and not _begins(piece.split())
+        if close and not (prose and "\n\n" in text[end : close.end()]):
+            return close.end()
+    return 0
 
 
-def _own_starts(plain: str) -> list[Start]:
-    """What statements of engines start, and every other as left out; raises ShellError."""
-    every = _statements(plain)
-    own = [bool(_EXPORT.match(one) or _known(one)) for one in every]
-    lines = (one if mine else "\n" * one.count("\n") for one, mine in zip(every, own, strict=True))
-    first, *more = starts("\n".join(lines)) or [Start(())]
-    rest = [one.strip() for one, mine in zip(every, own, strict=True) if one.strip() and not mine]
-    left = tuple(Omission(one, _NOT_RUN) for one in rest)
-    return [replace(first, left_out=(*left, *first.left_out)), *more]
+def _begins(words: Sequence[str]) -> bool:
+    """Whether words are of an engine, or of what stands in front of one."""
+    program = PurePosixPath((*words, "")[0]).name
+    return bool(program in _wrappers()["wrappers"] or find(words[:_LONGEST_BEGIN]))
+
+
+def _blocks(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    """The lines of a text, and its loops, conditions and functions as one each with their kind."""
+    ends: dict[int, int] = {}
+    opened: list[tuple[str, int, bool]] = []
+    for n, (_, text) in enumerate(lines):
+        for place, word in enumerate(_keywords(text)):
+            if word in _CLOSED_BY:
+                opened.append((_CLOSED_BY[word], n, place == 0))
+                continue
+            near = range(len(opened) - 1, max(-1, len(opened) - _MOST_ROUNDS), -1)
+            if (at := next((one for one in near if opened[one][0] == word), None)) is not None:
+                _, begun, first = opened[at]
+                ends |= {begun: n} if first else {}
+                del opened[at:]
+    at = 0
+    while at < len(lines):
+        offset, text = lines[at]
+        kind = "function" if _FUNCTION.match(text) else (*text.split(None, 1), "")[0]
+        last = ends.get(at, -1)
+        if kind in _SHAPES and last >= at:
+            block = "\n".join(one for _, one in lines[at : last + 1])
+            if re.search(_SHAPES[kind], block):
+                yield offset, block, kind
+                at = last + 1
+                continue
+        yield offset, text, "here" if "\n" in text and _HERE.search(text) else ""
+        at += 1
+
+
+def _keywords(text: str) -> Iterator[str]:
+    """The words of a line with which a shell's loops, conditions and functions begin and end."""
+    begins, function = True, False
+    for word in _SYNTAX.findall(_MASKED.sub("x", text)):
+        if begins and (word in _CLOSED_BY or word in _CLOSED_BY.values()):
+            yield word
+        begins = word in _AGAIN or word[0] in ";&|\n()" or function
+        function = word == "function"
+
+
+def _joined(text: str) -> list[list[tuple[int, str]]]:
+    """The commands of a line with their offsets in lines: of each ';' those that && joins."""
+    chains: list[list[tuple[int, str]]] = [[]]
+    at = 0
+    for joint in (*(one for one in _JOINT.finditer(text) if one["joint"]), None):
+        command = text[at : joint.start() if joint else len(text)]
+        chains[-1] += [(text.count("\n", 0, at), command)] if command.strip() else []
+        chains += [[]] if joint and joint["joint"] == ";" else []
+        at = joint.end() if joint else at
+    return [one for one in chains if one]
+
+
+def _is_test(command: str) -> bool:
+    """Whether what && joins to a command is for the case that something is so."""
+    return (*command.split(), "")[0] in _wrappers()["tests"]
+
+
+def _only_asks(words: Sequence[str]) -> bool:
+    """Whether a program is asked for its help, its version or the devices, and starts nothing."""
+    return not {*words}.isdisjoint(_wrappers()["asks"])
+
+
+def _short(text: str, line: int) -> str:
+    """A command by its program alone, since its arguments may hold a secret; or the variables."""
+    words = text.split()
+    names = [one.partition("=")[0] for one in words if _ASSIGNED.match(one)]
+    while words and _ASSIGNED.match(words[0]):
+        words = words[1:]
+    if not words or words[0] in _EXPORTS:
+        return " ".join([*words[:1], *names])
+    if words[0].startswith("#"):
+        return ""
+    shown = words[: 2 if words[0] in _wrappers()["named_by_two"] else 1]
+    rest = " ..." if len(words) > len(shown) else ""
+    return f"{' '.join(shown)}{rest} in line {line}"
+
+
+def _shown(problem: ShellError, plain: str) -> tuple[str, int]:
+    """The line of a problem, and its number; of a text in quotes its own line."""
+    lines = plain.split("\n")
+    if inner := problem.inner.strip():
+        places = range(problem.line, len(lines) + 1)
+        return inner, next((n for n in places if inner in lines[n - 1]), problem.line)
+    return lines[min(problem.line, len(lines)) - 1], problem.line
 
 
 def without_workers(found: Sequence[Start]) -> list[Start]:
@@ -136,17 +509,26 @@ def _is_worker(words: Sequence[str]) -> bool:
 
 def _known(statement: str) -> Sequence[str]:
     """The words of an engine, or of another program that serves a model; empty where none is."""
+    if not _mentioned().search(statement):
+        return ()
     try:
-        found = [one.words for each in commands(statement) for one in split_start(each)]
+        found = [one.words for each in commands(statement) for one in _split(each, {})]
     except ShellError:
-        words = tuple(statement.replace("\\\n", " ").split())
+        words = tuple(_WORD.findall(statement.replace("\\\n", " ")))
         wrapped = PurePosixPath((*words, "")[0]).name in _wrappers()["wrappers"]
         found = [
-            words[n:] if wrapped or find(words[n : n + _LONGEST_BEGIN]) else ()
+            words[n:]
             for n in range(len(words))
-            if find(words[n : n + _LONGEST_BEGIN]) or _is_other(words[n])
+            if (find(words[n : n + _LONGEST_BEGIN]) and (wrapped or _may_begin(words[:n])))
+            or (wrapped and _is_other(words[n]))
         ]
     return next((one for one in found if find(one) or _is_other((*one, "")[0])), ())
+
+
+def _may_begin(before: Sequence[str]) -> bool:
+    """Whether behind words a command may begin, as it may not within a sentence."""
+    last = (*before, ";")[max(len(before) - 1, 0)]
+    return last in _AGAIN or bool(_ASSIGNED.match(last)) or last[-1] in ";&|(){"
 
 
 def _is_other(word: str) -> bool:
@@ -154,26 +536,10 @@ def _is_other(word: str) -> bool:
     return PurePosixPath(word).name in _wrappers()["others"]
 
 
-def starts(text: str) -> list[Start]:
-    """The same of a text without prompts and fences; raises ShellError.
-
-    Variables that it exports are of the commands after them.
-    """
-    found: list[Start] = []
-    exported: dict[str, str | None] = {}
-    for start in (one for command in commands(text) for one in split_start(command)):
-        if start.words[:1] in ((), ("export",)):
-            exported |= start.environment
-            exported |= {name: value for word in start.words[1:] for name, value in [_pair(word)]}
-        else:
-            found.append(replace(start, environment={**exported, **start.environment}))
-    return found
-
-
-def split_start(command: ShellCommand) -> list[Start]:
+def _split(command: ShellCommand, given: Mapping[str, str | None]) -> list[Start]:
     """The variables before a program, and the program, without what it runs in; raises ShellError.
 
-    Of a shell's -c each command of its text.
+    given: the variables that it has. Of a shell's -c each command of its text.
     """
     words, at = command.words, 0
     environment: dict[str, str | None] = {}
@@ -185,13 +551,14 @@ def split_start(command: ShellCommand) -> list[Start]:
     if program in _wrappers()["launchers"]:
         found = [_launched(words)]
     else:
-        found = _unwrapped(words, program) if program in _wrappers()["wrappers"] else [Start(words)]
+        wrapped = program in _wrappers()["wrappers"]
+        found = _unwrapped(words, program, {**given, **environment}) if wrapped else [Start(words)]
     left = tuple(Omission(one, _NOT_RUN) for one in command.dropped)
     return [
         replace(
             one,
             environment={**environment, **one.environment},
-            line=command.line,
+            line=command.line + max(one.line, 1) - 1,
             left_out=(*left, *one.left_out),
         )
         for one in found
@@ -203,15 +570,18 @@ def _of_package(words: tuple[str, ...]) -> tuple[str, ...]:
     if words[:2] != ("nix", "run") or "--" not in words:
         return words
     end = words.index("--")
-    package = next((one for one in words[2:end] if "#" in one), "").rpartition("#")[2]
-    program = _wrappers()["main_programs"].get(package, package)
-    inside = (program, *words[end + 1 :])
-    return inside if find(inside) else words
+    flake = next((one for one in words[2:end] if "#" in one or ":" in one), "")
+    package = flake.partition("#")[2]
+    own = next((one for name, one in _wrappers()["flakes"].items() if name in flake), package)
+    for program in (package, _wrappers()["main_programs"].get(package, own)):
+        if find(inside := (program, *words[end + 1 :])):
+            return inside
+    return words
 
 
-def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
+def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | None]) -> list[Start]:
     """What a wrapper starts, with the variables that it gives and itself as left out."""
-    before, found = _inside(words)
+    before, found, text = _inside(words)
     environment: dict[str, str | None] = {}
     for name, value in zip(before, (*before[1:], ""), strict=False):
         option, _, joined = name.partition("=")
@@ -219,6 +589,8 @@ def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
             environment |= dict([_pair(joined or value)])
         elif _GIVEN.match(name) and not _CONTAINER.fullmatch(program):
             environment |= dict([_pair(name)])
+    if text:
+        found = _of_text(text, {**({} if program == "ssh" else given), **environment})
     shown = " ".join(one for one in before if one != "--")
     around = [] if not before or program in _wrappers()["plain"] else [Omission(shown, _IN_TOOLBOX)]
     return [
@@ -229,25 +601,43 @@ def _unwrapped(words: Sequence[str], program: str) -> list[Start]:
     ]
 
 
-def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start]]:
-    """The words of a wrapper, and the engine, the text for a shell or the image in it."""
+def starts(text: str) -> list[Start]:
+    """What each command of a text without prompts and fences starts; raises ShellError."""
+    script = _Script({})
+    script.run(text, 1)
+    if script.unsure:
+        raise script.unsure[0]
+    return [*script.found, *script.others]
+
+
+def _of_text(text: str, given: Mapping[str, str | None]) -> list[Start]:
+    """What a text for a shell with these variables starts; raises ShellError."""
+    script = _Script({**given})
+    try:
+        script.run(text, 1)
+    except ShellError as error:
+        raise ShellError(1, error.what, error.inner or _shown(error, text)[0]) from None
+    if script.unsure and not script.found:
+        raise ShellError(1, script.unsure[0].what, _shown(script.unsure[0], text)[0])
+    return script.found or script.others
+
+
+def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
+    """The words of a wrapper, and the engine, the image or the text for a shell in it."""
     typed = next((n for n in range(len(words), 1, -1) if words[n - 1] not in _ENTER), 1)
     words = words[:typed]
     places = range(1, len(words))
     for known in (lambda n: find(words[n : n + _LONGEST_BEGIN]), lambda n: _is_other(words[n])):
         if inside := next(filter(known, places), 0):
-            return words[:inside], [Start(tuple(words[inside:]))]
+            return words[:inside], [Start(tuple(words[inside:]))], ""
     image = next((n for n in places if of_image(words[n], ())), 0)
     shell = next((n for n in places[:-1] if PurePosixPath(words[n]).name in _SHELLS), 0)
     shell = shell if len(words) > shell + 2 else 0
-    if shell or (not image and " " in words[-1]):  # bash -c TEXT
-        texts = commands(words[-1])
-        return words[: shell or -1] or words[:1], [
-            one for each in texts for one in split_start(each)
-        ]
+    if shell or (not image and " " in words[-1] and _wrappers()["talk"].isdisjoint(words)):
+        return words[: shell or -1] or words[:1], [], words[-1]
     if image:
-        return words[: image + 1], [Start(of_image(words[image], words[image + 1 :]))]
-    return (), [Start(tuple(words))]
+        return words[: image + 1], [Start(of_image(words[image], words[image + 1 :]))], ""
+    return (), [Start(tuple(words))], ""
 
 
 def _launched(words: Sequence[str]) -> Start:
@@ -275,49 +665,11 @@ def _pair(word: str) -> tuple[str, str | None]:
 
 
 def _plain(text: str) -> str:
-    """Without a byte order mark, quotes, prompts and fences; each line stays where it is.
-
-    Lines go on as a shell has them. A variable that the text itself sets, and the default of one
-    that it does not, stand for it; so does the text of an alias. A loop over values that are
-    written out is its commands, once for each value.
-    """
+    """Without a byte order mark, quotes, prompts and fences; each line stays where it is."""
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
     plain = rewritten(plain, DATA / "wrappers.toml")
     plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
     if _CONTAINER.search(plain):
         plain = _MOUNTED.sub(lambda one: re.sub(r"[$(){}~]", "", one[0]), plain)
-    for name, _, value in _SET.findall(plain):
-        use = rf"\$(?:\{{{name}\}}|{name}\b)"
-        plain = _instead(plain, rf"^[ \t]*{name}=[^\n]*$", use, value)
-    for _ in range(_DEEPEST_LOOPS):
-        plain = _LOOP.sub(_rounds, plain)
-    for name, _, value in _ALIAS.findall(plain):
-        use = rf"^[ \t]*{name}(?=[ \t])"
-        plain = _instead(plain, rf"^[ \t]*alias[ \t]+{name}=[^\n]*$", use, value)
     return plain
-
-
-def _rounds(loop: re.Match[str]) -> str:
-    """The commands of a loop: the first round on its own lines, the others on the last of them."""
-    name, values, body = loop[1], loop[2].split(), loop[3].rstrip().removesuffix(";")
-    use = re.compile(rf"\$(?:\{{{name}\}}|{name}\b)")
-    if not 0 < len(values) <= _MOST_ROUNDS or "#" in body or len(loop[0]) * len(values) > MOST_TEXT:
-        return loop[0]
-    values = values if use.search(body) else values[:1]
-    head, tail = (
-        loop[0][: loop.start(3) - loop.start()],
-        loop[0][loop.start(3) - loop.start() + len(body) :],
-    )
-    rounds = [use.sub(lambda _, value=value: value, body) for value in values]
-    one_line = [re.sub(r"\\\n", " ", one).strip() for one in rounds[1:]]
-    more = [re.sub(r"[ \t]*\n\s*", " && ", one) for one in one_line]
-    return "\n" * head.count("\n") + " && ".join([rounds[0], *more]) + "\n" * tail.count("\n")
-
-
-def _instead(text: str, definition: str, use: str, value: str) -> str:
-    """A text with a value where it is used, if it is, and then without its definition."""
-    if not re.search(use, text, re.MULTILINE):
-        return text
-    text = re.sub(definition, "", text, flags=re.MULTILINE)
-    return re.sub(use, lambda _: value, text, flags=re.MULTILINE)

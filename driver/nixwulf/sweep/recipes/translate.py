@@ -13,7 +13,7 @@ from typing import Any
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.registry import Parameter
 from nixwulf.core.schema import schema
-from nixwulf.core.secrets import SECRET_NAME, is_secret
+from nixwulf.core.secrets import SECRET_NAME, is_secret, without_user
 from nixwulf.core.text import plural
 from nixwulf.llm.catalog import ON_HUB
 from nixwulf.plugins import benchmarks, engines
@@ -23,6 +23,7 @@ from nixwulf.sweep.plan import known_parameters
 from nixwulf.sweep.recipes import Omission, Start, SweepRecipe, Value
 from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require, require_plain
 
+_HIDDEN = "a sweep has no secret; export it where you run nixwulf"
 _TOKENS = "num_speculative_tokens"
 _OF_THE_MODEL = "mtp"  # deepseek_mtp, qwen3_next_mtp, ... are older names of it
 
@@ -178,7 +179,10 @@ def _read(found: _Found, words: Sequence[str], engine: Engine, source: str) -> N
         flag = found.line.flag(name)
         instead = passthrough.instead_of_flag(first, engine.reserved_arguments)
         if flag is None and instead is None:
-            found.arguments += [first, *values]
+            if _has_secret(name, given):
+                found.left_out.append(Omission(_shown(name, given), _HIDDEN))
+            else:
+                found.arguments += [first, *values]
             continue
         if flag is None or not flag.key:
             why = flag.why if flag else _set_by(instead or "")
@@ -202,7 +206,7 @@ def _given(
     taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
     if taken and not given:
         raise InputError(f"{source}: {name} has no value; write one after it.")
-    text = given[0] if taken else ""
+    text = _bare(found, flag, name, given[0]) if taken else ""
     listed = found.line.several and flag.key not in ("model", "hub", "nodes")
     if not found.line.several:
         found.values.pop(flag.key, None)
@@ -213,6 +217,14 @@ def _given(
     for part in [text] if flag.by_value and None in map(flag.value, parts) else parts:
         _take(found, flag, name, part)
     return given[taken:]
+
+
+def _bare(found: _Found, flag: Flag, name: str, text: str) -> str:
+    """A value; of an address without its user and password."""
+    bare = without_user(text) if flag.key == "url" else text
+    if bare != text:
+        found.left_out.append(Omission(f"the user and the password in {name}", _HIDDEN))
+    return bare
 
 
 def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
@@ -333,8 +345,7 @@ def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dic
             kept[name] = None
         elif SECRET_NAME.search(name) or _has_secret(name, [str(value)]):
             kept[name] = None
-            why = "a sweep has no secret; export it where you run nixwulf"
-            found.left_out.append(Omission(f"the value of {name}", why))
+            found.left_out.append(Omission(f"{name}=...", _HIDDEN))
         else:
             kept[name] = value if isinstance(value, bool) else str(value)
     return kept
@@ -349,7 +360,8 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
     if known := _on_hub(name, hub, engine, found):
         return known
     require_plain([name.removeprefix("~")], source)
-    if hub or not name.strip("/~.") or (engine.hub_models and "/" not in name):
+    bare = engine.hub_models and "/" not in name
+    if hub or bare or "://" in name or not name.strip("/~."):
         raise InputError(
             f"{source}: the model {quoted(hub or name)} is no ORG/NAME and no path; add --model."
         )
