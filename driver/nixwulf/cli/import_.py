@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from nixwulf.cli.options import PLATFORM, FilePath, json_format, print_json, require_none
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import is_there
 from nixwulf.core.text import as_typed, clean, did_you_mean, plural
 from nixwulf.results.record import Record, load, save
 
@@ -104,6 +105,9 @@ def import_(
         --format json
     """
     ctx = click.get_current_context()
+    for path in files:
+        if not is_there(path):
+            raise InputError(f"{path}: no such file.")
     if _is_recipe(files[0], ctx):
         _print_sweep(ctx, files)
         return

@@ -295,7 +295,11 @@ def read_yaml(path: Path, *, aliases: bool = False) -> Any:
 
     aliases: whether it may have some, and merges.
     """
-    text = read_text(path, _MOST_YAML)
+    return parse_yaml(read_text(path, _MOST_YAML), path, aliases=aliases)
+
+
+def parse_yaml(text: str, path: Path | str, *, aliases: bool = False) -> Any:
+    """The same of a text; path: where it is from, for the message."""
     try:
         loader = _SharingLoader if aliases else _PlainLoader
         document = yaml.load(text, loader)  # noqa: S506 - it is a safe loader

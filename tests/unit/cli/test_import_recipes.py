@@ -85,6 +85,24 @@ def test_an_output_still_needs_a_platform_also_below_its_command(run):
         assert done.exit_code == 0
 
 
+def test_a_file_that_is_not_there_is_named_as_that(tmp_path):
+    done = CliRunner().invoke(cli, ["import", str(tmp_path / "none.sh")])
+    assert (done.exit_code, done.stderr) == (2, f"Error: {tmp_path}/none.sh: no such file.\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--reasoning-parser deepseek_r1", False),
+        ("--logits-processors pkg.module:Class", True),
+        ("--tool-parser-plugin /x/parser.py", True),
+    ],
+)
+def test_only_a_path_or_a_module_with_a_dot_runs_python(run, flags, told):
+    done = run(f"vllm serve org/a {flags}\n", name="recipe.txt")
+    assert ("runs a Python module" in done.stderr) == told
+
+
 def test_nothing_of_a_recipe_is_run(run, tmp_path):
     done = run(f"llama-server -m /a.gguf; touch {tmp_path / 'ran'}\n", name="recipe.txt")
     assert done.exit_code == 2
@@ -129,7 +147,8 @@ def test_the_sweep_alone_is_on_standard_output_and_bench_takes_it(tmp_path):
         )
     assert (done.returncode, done.stderr.decode()) == (
         0,
-        "left out: --host 0.0.0.0: the driver asks it\n",
+        "left out: --host 0.0.0.0: the driver asks it\n"
+        "left out: a number of requests: the recipe has none; requests 8 is the driver's choice\n",
     )
     # A dry run reads files only: no ssh is on PATH.
     argv = [*nixwulf, "bench", sweep, "--cluster", "framework-2", "--dry-run"]

@@ -35,7 +35,7 @@ class RecipeFile:
     begin: the lines of the text before the part that is read.
     """
 
-    name: str
+    name: str = ""
     text: str = ""
     begin: int = 0
 

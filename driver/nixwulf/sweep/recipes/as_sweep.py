@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -14,7 +15,7 @@ import yaml
 
 from nixwulf.core import secrets
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_text, read_yaml
+from nixwulf.core.files import read_text
 from nixwulf.core.secrets import named_secrets
 from nixwulf.core.text import plural, slug
 from nixwulf.plugins.runtime import passthrough, speculation
@@ -30,15 +31,15 @@ from nixwulf.sweep.recipes import (
     is_yaml,
     pasted,
 )
+from nixwulf.sweep.recipes.command_lines import groups
 from nixwulf.sweep.recipes.translate import translate
 
 _LONGEST_NAME = 40
 _MOST_YAML = 1 << 18
 _WIDTH = 120
+_MODULE, _RUNS_MODULE = re.compile(r"[./]"), "runs a Python module"
 _SHORTEST_SECRET = 6  # a shorter one may be part of any word
 _WORD = re.compile(r"[^\s\"']+")
-# docker-compose, llama-swap and LiteLLM, also in a file of another suffix.
-_DOCUMENT = re.compile(r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S", re.MULTILINE)
 
 
 def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
@@ -83,31 +84,24 @@ def is_recipe(path: Path) -> bool:
         return True
     try:
         text = read_text(path, MOST_TEXT)
-        return bool(_DOCUMENT.search(text)) or forms.is_unit(text) or pasted.recognises(text)
+        return forms.is_document(text) or forms.is_unit(text) or pasted.recognises(text)
     except InputError:
         return False
 
 
 def _starts(path: Path) -> Sequence[Start]:
-    source = str(path)
     text = read_text(path, _MOST_YAML)
-    if forms.is_unit(text):
-        return forms.read_unit(text, RecipeFile(source, text))
-    if not is_yaml(path) and not _DOCUMENT.search(text):
-        return pasted.read(read_text(path, MOST_TEXT), RecipeFile(source))
-    document = read_yaml(path, aliases=True)
-    if forms.is_launch_file(document):
-        return forms.read_launch_file(document, RecipeFile(source, text))
-    if forms.recognises_recipe(document):
-        return [forms.read_recipe(document, source)]
-    if forms.is_sparkrun(document):
-        return [forms.read_sparkrun(document, text, source)]
-    if forms.recognises_config(document):
-        return [forms.read_config(document)]
-    raise InputError(
-        f"{path}: it is no recipe of sparkrun, spark-vllm-docker or vllm-project, and no file of a "
-        "server's flags; paste the command into a text file, and import that."
-    )
+    source = RecipeFile(str(path), text)
+    if forms.is_unit(text) and not forms.fenced(text):
+        return forms.read_unit(text, source)
+    if is_yaml(path) or (forms.is_document(text) and not forms.fenced(text)):
+        return forms.read_documents(text, source)
+    text = read_text(path, MOST_TEXT)
+    if not forms.fenced(text):
+        return pasted.read(text, RecipeFile(str(path)))
+    found, rest = forms.read_fenced(text, source)
+    more = pasted.read(rest, RecipeFile(str(path))) if pasted.recognises(rest) else []
+    return [*found, *more]
 
 
 def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
@@ -171,9 +165,15 @@ def _of_all(recipes: Sequence[SweepRecipe]) -> dict[str, Value]:
 def active_lines(recipe: SweepRecipe) -> list[str]:
     """What of a recipe runs code or takes what is the user's, though the sweep keeps it."""
     environment = passthrough.environment_text(recipe.environment, recipe.name)
-    return passthrough.active(
+    # A plug-in is a path or a module with a dot: '--reasoning-parser qwen3' names a built-in one.
+    flags = groups(shlex.split(recipe.arguments))
+    built_in = [
+        one[0].partition("=")[0] for one in flags if one and not _MODULE.search(" ".join(one))
+    ]
+    found = passthrough.active(
         {passthrough.ARGUMENTS: recipe.arguments, passthrough.ENVIRONMENT: environment}
     )
+    return [one for one in found if not (one.endswith(_RUNS_MODULE) and one.split()[0] in built_in)]
 
 
 def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:

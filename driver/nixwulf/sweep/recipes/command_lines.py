@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 # What a shell does with the output of a command and with the next one; none changes the command.
 _AROUND = re.compile(
     r"(?P<next>&&)|(?P<output>&?>>?[ \t]*(?:&\d|[^\s;|&<>()`$'\"]+)|<[ \t]*/dev/null"
-    r"|\$@|\|[ \t]*tee\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
+    r"|\$@|\|[ \t]*(?i:tee|tee-object|out-file|out-null)\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
 )
 _ARRAY = re.compile(r"\$\{#?\w+\[")
 _ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
@@ -231,7 +231,8 @@ class CommandLine:
     starts. several: whether values are lists, as of a benchmark's. model_first: whether the model
     is its first word. otherwise: parameters where no flag gives them; otherwise_on_several: and on
     several nodes. limits: seconds of a run. images: parts of the names of containers that start it.
-    variables: flags of variables that say the same.
+    variables: flags of variables that say the same. shared_cache: flags with which all requests
+    share one context.
     """
 
     engine: str
@@ -245,6 +246,7 @@ class CommandLine:
     limits: Mapping[str, int] = field(default_factory=dict)
     images: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    shared_cache: tuple[str, ...] = ()
 
     def flag(self, name: str) -> Flag | None:
         """By its name, or by a beginning of that name, which argparse takes for it."""
@@ -283,13 +285,16 @@ def _load(path: Path) -> CommandTable:
     lines = tuple(
         CommandLine(
             **{
-                key: value for key, value in one.items() if key not in ("begins", "flags", "images")
+                key: value
+                for key, value in one.items()
+                if key not in ("begins", "flags", "images", "shared_cache")
             },
             engine=document["engine"],
             begins=tuple(one["begins"]),
             flags={**shared, **_flags(one.get("flags", {}))},
             limits=document["limits"],
             images=tuple(one.get("images", ())),
+            shared_cache=tuple(one.get("shared_cache", ())),
         )
         for one in document["commands"]
     )

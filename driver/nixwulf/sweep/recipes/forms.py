@@ -22,9 +22,12 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.files import parse_yaml
+from nixwulf.core.secrets import is_secret
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes import Omission, RecipeFile, Start, mapping, reasons, without_meaning
 from nixwulf.sweep.recipes.command_lines import (
@@ -37,8 +40,8 @@ from nixwulf.sweep.recipes.command_lines import (
     require_plain,
     tables,
 )
+from nixwulf.sweep.recipes.pasted import filled, recognises, starts, without_workers
 from nixwulf.sweep.recipes.pasted import read as read_text
-from nixwulf.sweep.recipes.pasted import starts, without_workers
 
 _KEY = re.compile(r"[a-z][a-z0-9_.-]*")
 _NOT_OF_VLLM = reasons("vllm_recipes")
@@ -188,11 +191,11 @@ def _of_container(
         rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*map(str, begin)} else rest
     words = [*_listed(begin), *_listed(rest)]
     script = _script(words)
-    found = read_text(script, source, values) if script else []
+    found = read_text(script, source, values) if recognises(script) else []
     found = [one for one in found if find(one.words)]
     # An image starts its engine by itself where nothing else is started in it.
     image = "" if begin else str(block.get("image", ""))
-    flags = of_image(image, _split(" ".join(words)))
+    flags = of_image(image, _split(filled(" ".join(words), values)))
     return found or ([Start(flags)] if flags else [])
 
 
@@ -221,7 +224,7 @@ def _swapped(
     block: Mapping[str, Any], document: Mapping[str, Any], source: RecipeFile
 ) -> list[Start]:
     """A model of llama-swap: its command with the file's macros, of which PORT is its own."""
-    macros = {**(document.get("macros") or {}), "PORT": "8080", "MODEL_ID": "model"}
+    macros = {**(document.get("macros") or {}), "PORT": "...", "MODEL_ID": "model"}
     text = str(block.get("cmd") or "")
     for _ in range(4):
         text = _MACRO.sub(lambda one: str(macros.get(one[1], one[0])), text)
@@ -410,3 +413,156 @@ def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str)
         if value is not False and value is not None:
             words += [flag, *([] if value is True else [str(value)])]
     return (*line.begins[0].split(), *words)
+
+
+# docker-compose, llama-swap, LiteLLM and Kubernetes, also in a file of another suffix.
+_DOCUMENT = re.compile(
+    r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S|^apiVersion:[ \t]*\S", re.MULTILINE
+)
+_NEXT_DOCUMENT = re.compile(r"^---[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
+_FENCE = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*\w*[^\n]*\n(?P<text>.*?)^[ \t]*(?P=fence)[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+_VARIABLES = re.compile(r"(?:[ \t]*(?:#[^\n]*|(?:export[ \t]+)?\w+=[^\n]*)?\n)+")
+_VARIABLE = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=([\"']?)([^\n]*?)\2[ \t]*$", re.MULTILINE)
+_REFERENCE = re.compile(r"\$\$|\$(?:\{(?P<inside>\w+)(?::?-[^{}\n]*)?\}|(?P<name>\w+))")
+_OF_KUBERNETES = ("name", "command", "args", "env")
+
+
+def is_document(text: str) -> bool:
+    """Whether a text has a file of YAML that starts servers."""
+    return bool(_DOCUMENT.search(text))
+
+
+def read_documents(text: str, source: RecipeFile) -> list[Start]:
+    """What the documents of a YAML file start; raises InputError where none is a recipe."""
+    begins = [0, *(one.end() for one in _NEXT_DOCUMENT.finditer(text)), len(text)]
+    parts = [
+        "\n" * text.count("\n", 0, begin) + text[begin:end].removesuffix("---")
+        for begin, end in pairwise(begins)
+    ]
+    parts = [one for one in parts if re.search(r"^[ \t]*[^\s#]", one, re.MULTILINE)] or parts[:1]
+    documents = [parse_yaml(one, str(source), aliases=True) for one in parts]
+    found = [one for document in documents for one in _of_document(document, text, source)]
+    if not found:
+        keys = {*(documents[0] if isinstance(documents[0], dict) else ())}
+        if isinstance(documents[0], list) and isinstance(documents[0][:1], list):
+            keys = {*next((one for one in documents[0] if isinstance(one, dict)), ())}
+        known = (what for names, what in reasons("no_recipe").items() if {*names.split()} <= keys)
+        raise InputError(
+            f"{source}: it is {next(known)}; paste the command into a text file, and import that."
+        )
+    others = [
+        Omission(f"kind: {one['kind']}", "it starts no engine that is known")
+        for one in documents
+        if is_manifest(one) and not read_manifest(one, source)
+    ]
+    return [replace(found[0], left_out=(*found[0].left_out, *others)), *found[1:]]
+
+
+def _of_document(document: Any, text: str, source: RecipeFile) -> list[Start]:
+    """What one document starts; nothing where it is no recipe."""
+    if is_manifest(document):
+        return read_manifest(document, source)
+    if is_launch_file(document):
+        return read_launch_file(document, source)
+    if recognises_recipe(document):
+        return [read_recipe(document, str(source))]
+    if is_sparkrun(document):
+        return [read_sparkrun(document, text, str(source))]
+    return [read_config(document)] if recognises_config(document) else []
+
+
+def is_manifest(document: Any) -> bool:
+    """Whether a YAML document is one of Kubernetes."""
+    return isinstance(document, dict) and isinstance(document.get("kind"), str)
+
+
+def read_manifest(document: Mapping[str, Any], source: RecipeFile) -> list[Start]:
+    """What the containers of its pods start; raises InputError.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#Container
+    """
+    found: list[Start] = []
+    for one in _containers(document):
+        here = source.below(one.get("name", ""))
+        given = {each["name"]: each for each in one.get("env") or () if "name" in each}
+        values = {name: str(each["value"]) for name, each in given.items() if "value" in each}
+        secret = [name for name, each in given.items() if "secretKeyRef" in str(each)]
+        block = {
+            "image": one.get("image"),
+            "entrypoint": one.get("command"),
+            "command": one.get("args"),
+        }
+        text = json.dumps(block)
+        for name, value in values.items():
+            text = text.replace(f"$({name})", json.dumps(value)[1:-1])
+        left = [
+            *without_meaning(one, _OF_KUBERNETES, _NOT_OF_SERVICES),
+            *(
+                Omission(name, "only Kubernetes knows its value")
+                for name in given
+                if name not in values and name not in secret
+            ),
+        ]
+        found += [
+            replace(
+                start,
+                name=str(one.get("name", "")),
+                environment={**values, **dict.fromkeys(secret), **start.environment},
+                left_out=(*start.left_out, *left),
+            )
+            for start in _of_container(json.loads(text), here, values)
+        ]
+    return without_workers(found) if found else []
+
+
+def _containers(value: Any) -> list[Mapping[str, Any]]:
+    """The containers of a manifest, wherever its kind has them."""
+    found: list[Mapping[str, Any]] = []
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+        if key == "containers" and isinstance(one, list):
+            found += [each for each in one if isinstance(each, dict)]
+        elif isinstance(one, dict | list):
+            found += _containers(one)
+    return found
+
+
+def fenced(text: str) -> bool:
+    """Whether a page has such a file, or a unit, in a fence."""
+    return any(_is_file(one["text"]) for one in _FENCE.finditer(text))
+
+
+def _is_file(text: str) -> bool:
+    return is_document(text) or is_unit(text)
+
+
+def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:
+    """What the files of a page start, and the page without them; raises InputError.
+
+    A fence with nothing but variables is the .env of the files.
+    """
+    fences = [*_FENCE.finditer(text)]
+    alone = [one["text"] for one in fences if _VARIABLES.fullmatch(one["text"])]
+    values = {name: one for each in alone for name, _, one in _VARIABLE.findall(each)}
+    found: list[Start] = []
+    for one in fences:
+        if not _is_file(one["text"]):
+            continue
+        before = "\n" * text.count("\n", 0, one.start("text"))
+        part = before + one["text"]
+        if is_unit(part):
+            found += read_unit(part, source)
+        else:
+            filled = _REFERENCE.sub(lambda use: _referred(use, values), part)
+            found += read_documents(filled, source)
+        text = text[: one.start()] + re.sub(r"[^\n]", " ", one[0]) + text[one.end() :]
+    return found, text
+
+
+def _referred(use: re.Match[str], values: Mapping[str, str]) -> str:
+    """What a compose file has of its .env, but for secrets."""
+    name = use["inside"] or use["name"] or ""
+    value = values.get(name, "")
+    return value if value and not is_secret(name, value) else use[0]

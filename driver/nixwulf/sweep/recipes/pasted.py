@@ -132,9 +132,7 @@ def read(text: str, source: RecipeFile, values: Mapping[str, Any] | None = None)
     out by name.
     """
     plain = _plain(text)
-    script = _Script(
-        {name: str(one) for name, one in (values or {}).items()}, used={*(values or ())}
-    )
+    script = _Script.of(values, source)
     problem: ShellError | None = None
     try:
         script.run(plain, 1)
@@ -167,6 +165,7 @@ class _Script:
     """
 
     values: dict[str, str | None]
+    source: RecipeFile = field(default_factory=RecipeFile)
     exported: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     found: list[Start] = field(default_factory=list)
@@ -176,6 +175,12 @@ class _Script:
     problems: list[ShellError] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     rounds: int = 0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any] | None, source: RecipeFile | None = None) -> _Script:
+        """One whose variables are set before; None: none."""
+        given = (values or {}).items()
+        return cls({k: str(v) for k, v in given}, source or RecipeFile(), used={*(values or ())})
 
     def run(self, text: str, line: int, depth: int = 0) -> None:
         """Take the commands of a text whose first line has this number; raises ShellError."""
@@ -221,7 +226,7 @@ class _Script:
 
     def _listed(self, text: str) -> list[str]:
         """The words of a loop's values; none where only a shell knows them."""
-        text = self._filled(text)
+        text = self.filled(text)
         if _PATTERN.search(re.sub(_PIECE, "", text)):
             return []
         try:
@@ -233,7 +238,7 @@ class _Script:
         """A block whose commands may be run or not, and what it sets."""
         self._forget(block)
         engines = [one for one in _INNER.split(block) if _known(one)]
-        self.unsure += [ShellError(line, what, named=_short(one, line)) for one in engines]
+        self.unsure += [ShellError(line, what, named=self._named(one, line)) for one in engines]
         if not engines:
             self._leave(block, line)
 
@@ -246,8 +251,11 @@ class _Script:
         self.values |= dict.fromkeys(names)
 
     def _leave(self, text: str, line: int) -> None:
-        if named := _short(text, line):
+        if named := self._named(text, line):
             self.left.append(Omission(named, _NOT_RUN))
+
+    def _named(self, text: str, line: int) -> str:
+        return _short(text, self.source.line(text.strip().partition("\n")[0], line))
 
     def _chains(self, text: str, line: int) -> None:
         """The commands of a line: behind a test none is sure."""
@@ -268,7 +276,7 @@ class _Script:
         used = set(self.used)
         self.used = set()
         first = (*text.split(None, 1), "")[0]
-        filled = self._filled(text.replace(first, self.aliases.get(first, first), 1))
+        filled = self.filled(text.replace(first, self.aliases.get(first, first), 1))
         here, self.used = self.used, used | self.used
         environment = self._environment()
         try:
@@ -331,7 +339,7 @@ class _Script:
         """What is exported."""
         return {name: one for name, one in self.values.items() if name in self.exported}
 
-    def _filled(self, text: str) -> str:
+    def filled(self, text: str) -> str:
         """A command with the values of its variables, as far as they are known."""
         text = _USED_OR_PIECE.sub(self._piece, text)
         return rewritten(text, DATA / "unknown_values.toml")
@@ -348,7 +356,7 @@ class _Script:
             return use[0]
         value, known = self.values.get(name), name in self.values
         if use["sign"] in ("-", "=") and not value and (not known or value == ""):
-            value = self._filled(use["otherwise"])
+            value = self.filled(use["otherwise"])
             self.values |= {name: value} if use["sign"] == "=" else {}
             return value
         if value is None or is_secret(name, value):
@@ -514,7 +522,8 @@ def _known(statement: str) -> Sequence[str]:
     try:
         found = [one.words for each in commands(statement) for one in _split(each, {})]
     except ShellError:
-        words = tuple(_WORD.findall(statement.replace("\\\n", " ")))
+        given = _WORD.findall(statement.replace("\\\n", " "))
+        words = tuple(one.strip("\"'") for one in given)
         wrapped = PurePosixPath((*words, "")[0]).name in _wrappers()["wrappers"]
         found = [
             words[n:]
@@ -599,6 +608,11 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
         )
         for one in found
     ]
+
+
+def filled(text: str, values: Mapping[str, Any] | None = None) -> str:
+    """A command with the values of its variables, or their defaults, as far as they are known."""
+    return _Script.of(values).filled(text)
 
 
 def starts(text: str) -> list[Start]:

@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -97,7 +97,7 @@ class _Found:
     transport: str = ""
     served: str = ""
     tokenizer: str = ""
-    context: int | None = None
+    context: tuple[int, str] | None = None  # of all slots, and how it is written
     values: dict[str, dict[Value, None]] = field(default_factory=dict)
     arguments: list[str] = field(default_factory=list)
     left_out: list[Omission] = field(default_factory=list)
@@ -115,8 +115,9 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     line, words = require(start.words, source)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
     given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
-    words = [*(one for name in given for one in (line.variables[name], given[name])), *words]
     found = _Found(line, known_parameters(benchmark.name, engine.name, source))
+    for name, value in given.items():
+        _read_variable(found, name, value, engine, source)
     _read(found, words, engine, source)
     nodes, parallelism = _split(found, engine, source)
     values = _values(found, nodes)
@@ -153,7 +154,10 @@ def _values(found: _Found, nodes: int) -> dict[str, list[Value]]:
         values.setdefault(key, [value])
     if "concurrency" in values and "requests" in found.parameters:
         most = max(int(one) for one in values["concurrency"])
-        values.setdefault("requests", [max(most, int(found.parameters["requests"].default))])
+        if "requests" not in values:
+            values["requests"] = [max(most, int(found.parameters["requests"].default))]
+            why = f"the recipe has none; requests {values['requests'][0]} is the driver's choice"
+            found.left_out.append(Omission("a number of requests", why))
     _depth(found, values)
     if nodes == 1 and "split" in values:
         found.left_out.append(Omission(f"split {values.pop('split')[0]}", "it is of one node"))
@@ -168,6 +172,18 @@ def _arguments(found: _Found, environment: Mapping[str, Any], engine: Engine, so
     if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
         raise InputError(f"{source}: {taken}.")
     return arguments[passthrough.ARGUMENTS]
+
+
+def _read_variable(found: _Found, name: str, value: str, engine: Engine, source: str) -> None:
+    """Take a variable that says what a flag does; sentences have its own name."""
+    flag, before = found.line.variables[name], len(found.left_out)
+    _read(found, [flag, value], engine, source)
+    if found.context and found.context[1].startswith(flag):
+        found.context = found.context[0], f"{name}={value}"
+    found.left_out[before:] = [
+        replace(one, what=one.what.replace(f"{flag} ", f"{name}=", 1))
+        for one in found.left_out[before:]
+    ]
 
 
 def _read(found: _Found, words: Sequence[str], engine: Engine, source: str) -> None:
@@ -242,7 +258,7 @@ def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
     elif flag.key in _NAMES:
         setattr(found, flag.key, str(value))
     elif flag.reads == "context":
-        found.context = int(value)
+        found.context = int(value), shown
     elif flag.key == "nodes":
         found.splits[flag.parallelism] = int(value)
         if flag.why:
@@ -324,14 +340,18 @@ def _depth(found: _Found, values: dict[str, list[Value]]) -> None:
     """Of the context that a server was given, what is there before the prompt of the benchmark."""
     if found.context is None:
         return
+    context, shown = found.context
     keys = ("n_prompt", "n_gen")
     sizes = [int(values.get(key, [found.parameters[key].default])[0]) for key in keys]
-    slots = max(int(one) for one in values.get("concurrency", [1]))
-    depth = found.context // slots - sum(sizes)
+    shared = not {*found.line.shared_cache}.isdisjoint(found.arguments)
+    slots = 1 if shared else max(int(one) for one in values.get("concurrency", [1]))
+    depth = context // slots - sum(sizes)
     if depth > 0:
         values["depth"] = [depth]
-    why = f"read as depth {max(depth, 0)}: a slot's context without prompt and answer"
-    found.left_out.append(Omission(f"-c {found.context}", why))
+    whose = "the context that all slots share" if shared else "a slot's context"
+    why = f"read as depth {max(depth, 0)}: {whose} without prompt and answer"
+    whole = "it is the model's whole context; write as depth what is to be in it"
+    found.left_out.append(Omission(shown, why if context else whole))
 
 
 def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dict[str, Any]:

@@ -289,7 +289,7 @@ def test_without_a_command_it_is_made_of_the_defaults_for_the_runtime(imported):
     )
     document, named = imported(text, "recipe.yaml")
     assert document["matrix"]["engine"] == ["llama.cpp"]
-    assert any(one.startswith("-c 8192: read as depth 8000: ") for one in named)
+    assert any(one.startswith("--ctx-size 8192: read as depth 8000: ") for one in named)
     # no output: a recipe
     text = "model: org/a\nruntime: vllm\ndefaults: {tensor_parallel: 2, max_model_len: 4096}\n"
     matrix = imported(text, "recipe.yaml")[0]["matrix"]
