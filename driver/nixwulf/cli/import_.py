@@ -105,13 +105,12 @@ def import_(
         --format json
     """
     ctx = click.get_current_context()
-    for path in files:
-        if not is_there(path):
-            raise InputError(f"{path}: no such file.")
     if _is_recipe(files[0], ctx):
         _print_sweep(ctx, files)
         return
     if not platforms:
+        if not is_there(files[0]):
+            raise InputError(f"{files[0]}: no such file.")
         if not _recognised(files[0])[1]:
             raise InputError(
                 f"{files[0]}: it looks like no tool's output and no recipe that is known; name the "

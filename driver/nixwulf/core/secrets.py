@@ -13,7 +13,7 @@ SECRET_NAME = re.compile(
     r"(?i)(api[_-]?key|access[_-]?key|(private|secret|signing|shared|ssh)[_-]?key|token|secret"
     r"|passw(or)?d|passwort|pwd|(?<![a-z])pass|passphrase|psk|credentials?|cookies?|auth"
     r"|authorization"
-    r"|webhook|(?<![a-z])join|(?<![a-z])hft|(?<=^--)key|(?-i:(?<!BY)PASS|KEY|CREDS|_PW|_PAT|_PIN))s?\d*$"
+    r"|webhook|(?<![a-z])join|(?<![a-z])hft|(?<=^--)key|(?-i:(?<!BY)PASS|KEY|CREDS|(?<![A-Z])PW|_PAT|_PIN))s?\d*$"
 )
 """Names of options, variables and fields whose values are secrets; who joins has an invitation."""
 # The words within a name, but for those of what is about a secret: its file, its kind, its number.

@@ -119,6 +119,7 @@ def _text(value: Any) -> str:
 
 
 _NOT_OF_SERVICES = reasons("services")
+_NO_ENGINE = "it starts no engine that is known"
 _TAKEN = ("command", "entrypoint", "environment")
 _MACRO = re.compile(r"\$\{(\w+)\}")
 # Keys of units, by what a compose file calls them; and two that each kind of unit has.
@@ -148,7 +149,7 @@ def read_launch_file(document: Mapping[str, Any], source: RecipeFile) -> list[St
         own = _READERS[key](block, document, source.below(name))
         found += [replace(one, name=str(name)) for one in own]
         if not own:
-            others.append(Omission(f"{key} {name}", "it starts no engine that is known"))
+            others.append(Omission(f"{key} {name}", _NO_ENGINE))
     if not found:
         raise InputError(
             f"{source}: none of its {key} starts an engine that is known; paste the command of one "
@@ -165,6 +166,8 @@ def _service(
     given = block.get("environment") or {}
     if isinstance(given, list):
         given = dict(str(one).partition("=")[::2] for one in given)
+    # Its own variables are those that two signs keep from the file's.
+    values = given if "$$" in str(block) else {}
     kept: dict[str, Any] = {}
     left = [*without_meaning(block, _TAKEN, _NOT_OF_SERVICES)]
     for name, value in given.items():
@@ -177,7 +180,7 @@ def _service(
             kept[name] = value
     return [
         replace(one, environment={**kept, **one.environment}, left_out=(*one.left_out, *left))
-        for one in _of_container(block, source)
+        for one in _of_container(block, source, values)
     ]
 
 
@@ -190,13 +193,14 @@ def _of_container(
         begin = _split(begin) if isinstance(begin, str) else begin
         rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*map(str, begin)} else rest
     words = [*_listed(begin), *_listed(rest)]
-    script = _script(words)
+    script = _script(words).replace("$$", "$")
     found = read_text(script, source, values) if recognises(script) else []
     found = [one for one in found if find(one.words)]
     # An image starts its engine by itself where nothing else is started in it.
     image = "" if begin else str(block.get("image", ""))
     flags = of_image(image, _split(filled(" ".join(words), values)))
-    return found or ([Start(flags)] if flags else [])
+    line = source.line(" ".join(words), 0)
+    return found or ([Start(flags, line=line)] if flags else [])
 
 
 def _split(text: str) -> list[str]:
@@ -215,7 +219,7 @@ def _script(words: Sequence[str]) -> str:
     """The text for a shell: what stands behind its -c, or the words themselves."""
     if _SHELL & {*words[:3]} and " " in words[-1]:
         # Folded YAML keeps the lines of options, which stand further in.
-        return re.sub(r"(?<!\\)\n[ \t]+(?=-)", " ", words[-1].replace("$$", "$"))
+        return re.sub(r"(?<!\\)\n[ \t]+(?=-)", " ", words[-1])
     program = [one for one in words if one not in ("/bin/bash", "/bin/sh", "bash", "sh")]
     return program[0] if len(program) == 1 else shlex.join(program)
 
@@ -454,7 +458,7 @@ def read_documents(text: str, source: RecipeFile) -> list[Start]:
             f"{source}: it is {next(known)}; paste the command into a text file, and import that."
         )
     others = [
-        Omission(f"kind: {one['kind']}", "it starts no engine that is known")
+        Omission(f"kind: {one['kind']}", _NO_ENGINE)
         for one in documents
         if is_manifest(one) and not read_manifest(one, source)
     ]
@@ -485,6 +489,7 @@ def read_manifest(document: Mapping[str, Any], source: RecipeFile) -> list[Start
     https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#Container
     """
     found: list[Start] = []
+    others: list[Omission] = []
     for one in _containers(document):
         here = source.below(one.get("name", ""))
         given = {each["name"]: each for each in one.get("env") or () if "name" in each}
@@ -506,6 +511,8 @@ def read_manifest(document: Mapping[str, Any], source: RecipeFile) -> list[Start
                 if name not in values and name not in secret
             ),
         ]
+        own = _of_container(json.loads(text), here, values)
+        others += [] if own else [Omission(f"containers {one.get('name')}", _NO_ENGINE)]
         found += [
             replace(
                 start,
@@ -513,9 +520,11 @@ def read_manifest(document: Mapping[str, Any], source: RecipeFile) -> list[Start
                 environment={**values, **dict.fromkeys(secret), **start.environment},
                 left_out=(*start.left_out, *left),
             )
-            for start in _of_container(json.loads(text), here, values)
+            for start in own
         ]
-    return without_workers(found) if found else []
+    if not found:
+        return []
+    return without_workers([replace(found[0], left_out=(*found[0].left_out, *others)), *found[1:]])
 
 
 def _containers(value: Any) -> list[Mapping[str, Any]]:

@@ -36,7 +36,7 @@ _GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")
 _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
-_DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.)\\[^\s\"'`]*")
+_DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.|\$\{\w+\}(?=\\[\w.-]))\\[^\s\"'`]*")
 # What a container is given by its caller's shell: a variable, folders and ports.
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
 _MOUNTED = re.compile(
@@ -122,7 +122,14 @@ def _mentioned() -> re.Pattern[str]:
 
 def recognises(text: str) -> bool:
     """Whether a command of a text starts an engine; also where a shell would have more to do."""
-    return any(_known(one) for _, one in _lines(_plain(text)))
+    script = _Script.of(None)
+    try:
+        script.run(_plain(text), 1)
+    except ShellError:
+        return True
+    return bool(
+        script.found or script.unsure or any(_is_other(one.words[0]) for one in script.others)
+    )
 
 
 def read(text: str, source: RecipeFile, values: Mapping[str, Any] | None = None) -> list[Start]:
@@ -160,7 +167,8 @@ def read(text: str, source: RecipeFile, values: Mapping[str, Any] | None = None)
 class _Script:
     """What the commands of a text start, one after the other.
 
-    values: of variables, None where only a shell knows it. unsure: engines that only a shell can
+    values: of variables, None where only a shell knows it. spent: those of which others are made.
+    unsure: engines that only a shell can
     tell to be started. problems: commands of no engine that cannot be read.
     """
 
@@ -168,6 +176,7 @@ class _Script:
     source: RecipeFile = field(default_factory=RecipeFile)
     exported: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
+    spent: set[str] = field(default_factory=set)
     found: list[Start] = field(default_factory=list)
     others: list[Start] = field(default_factory=list)
     left: list[Omission] = field(default_factory=list)
@@ -283,11 +292,11 @@ class _Script:
             read = [one for each in commands(filled) for one in _split(each, environment)]
         except ShellError as error:
             at = ShellError(line + error.line - 1, error.what, error.inner)
-            known = _known(text)
+            known = _known(filled)
             if find(known):
                 raise at from None
             if known:
-                place = line + text.count("\n", 0, text.find(known[0]))
+                place = line + filled.count("\n", 0, filled.find(known[0]))
                 self.others.append(Start(tuple(known), line=place))
             self.problems.append(at)
             self._forget(text)
@@ -302,6 +311,7 @@ class _Script:
         """What one command starts or sets; used: the variables that stand in it."""
         program = start.words[0] if start.words else ""
         if find(start.words) and not _only_asks(start.words):
+            used = used | self.spent
             kept = {name: one for name, one in environment.items() if name not in used}
             own = {
                 name: kept.get(name) if one is None else one
@@ -316,6 +326,7 @@ class _Script:
                 replace(start, environment={**kept, **own}, left_out=(*left, *start.left_out))
             )
         elif program in ("", *_EXPORTS):
+            self.spent |= used
             given = dict(start.environment)
             given |= dict(_pair(one) for one in start.words[1:] if not one.startswith("-"))
             for name, one in given.items():

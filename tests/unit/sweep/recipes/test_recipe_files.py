@@ -45,6 +45,7 @@ def test_each_document_of_a_file_is_looked_at(imported):
     found = parameters(document)["environment"]
     assert found == [{"MODEL": "org/a", "VLLM_X": "1", "HF_TOKEN": None}]
     assert "POD_IP: only Kubernetes knows its value" in named
+    assert "containers web: it starts no engine that is known" in named
     assert "kind: Service: it starts no engine that is known" in named
     assert any(one.startswith("resources: ") for one in named)
 
@@ -110,6 +111,15 @@ def test_lines_that_go_on_within_a_script_of_yaml_are_one_command(imported):
     assert any(one.startswith("services b") for one in named)
 
 
+def test_two_signs_in_a_compose_file_are_the_containers_variable(imported, refused):
+    text = (
+        "services:\n  a:\n    image: i\n    environment: {N: 2}\n"
+        "    command: sh -c 'vllm serve org/a -tp $$N'\n"
+    )
+    assert imported(text, "compose.yaml")[0]["matrix"]["nodes"] == [2]
+    assert "line 5 has an expansion" in refused(text.replace("$$", "$"), "compose.yaml")
+
+
 def test_a_units_own_variables_stand_in_what_it_starts(imported):
     text = (
         '[Service]\nEnvironment="M=/m/a.gguf" "N=2 "\nEnvironment=GGML_A=1\n'
@@ -169,6 +179,7 @@ def test_a_unit_and_a_manifest_in_fences_are_read(imported):
         "$env:A=1\n$batch = '64'\n& llama-bench -m /m/a.gguf -b $batch | Tee-Object -FilePath x\n",
         "$Env:A = '1'\n.\\llama-bench.exe -m /m/a.gguf -b 64 | Out-Null\n".replace("Env", "env"),
         '@echo off\r\nset A=1\r\nset "M=/m/a.gguf"\r\nllama-bench ^\r\n -m %M% ^\r\n -b 64\r\n',
+        "set A=1\nset D=/m\nset M=%D%\\a.gguf\nllama-bench -m %M% -b 64\n",
         'SET A=1\nSET B=64\nllama-bench.exe -m "/m/a.gguf" -b %B%\n',
     ],
 )

@@ -20,6 +20,7 @@ def shown(document, named):
         ("REPORTS", "https://Xw9passXw9pass@host.example/7"),
         ("AZURE_KEY_WEST", "Xw9pass"),
         ("MYKEY2B", "Xw9pass"),
+        ("PW", "Xw9pass"),
         ("HEADER", "Authorization: Basic Xw9pass"),
     ],
 )

@@ -38,6 +38,7 @@ BENCH = "llama-bench -m $M -p 64\n"
         ("M=\nllama-bench -m ${M:-/m/other.gguf}\n", ["other"]),
         ("D=/m\nllama-bench -m ${M:-$D/other.gguf}\n", ["other"]),
         (": ${M:=/m/one.gguf}\nllama-bench -m ${M:-/m/other.gguf}\n", ["one"]),
+        ("B=/opt/llama-bench\n$B -m /m/one.gguf\n", ["one"]),
         ("M=/m/one.gguf\nunset M\nllama-bench -m ${M-/m/other.gguf}\n", ["other"]),
     ],
 )
