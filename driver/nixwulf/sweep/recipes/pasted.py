@@ -122,7 +122,7 @@ def _mentioned() -> re.Pattern[str]:
 
 def recognises(text: str) -> bool:
     """Whether a command of a text starts an engine; also where a shell would have more to do."""
-    script = _Script.of(None)
+    script = _Script()
     try:
         script.run(_plain(text), 1)
     except ShellError:
@@ -132,14 +132,14 @@ def recognises(text: str) -> bool:
     )
 
 
-def read(text: str, source: RecipeFile, values: Mapping[str, Any] | None = None) -> list[Start]:
+def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None) -> list[Start]:
     """What each command of a text starts; raises InputError for a shell's work, with its line.
 
     values: of variables that are set before. Where a command starts an engine, the others are left
     out by name.
     """
     plain = _plain(text)
-    script = _Script.of(values, source)
+    script = _Script(values or {}, source)
     problem: ShellError | None = None
     try:
         script.run(plain, 1)
@@ -167,13 +167,14 @@ def read(text: str, source: RecipeFile, values: Mapping[str, Any] | None = None)
 class _Script:
     """What the commands of a text start, one after the other.
 
-    values: of variables, None where only a shell knows it. spent: those of which others are made.
-    unsure: engines that only a shell can
-    tell to be started. problems: commands of no engine that cannot be read.
+    given: the variables that it has from elsewhere. values: of all variables, None where only a
+    shell knows it. spent: those of which others are made. unsure: engines of which only a shell
+    can tell whether they run. problems: commands of no engine that cannot be read.
     """
 
-    values: dict[str, str | None]
+    given: Mapping[str, str | None] = field(default_factory=dict)
     source: RecipeFile = field(default_factory=RecipeFile)
+    values: dict[str, str | None] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     spent: set[str] = field(default_factory=set)
@@ -185,11 +186,9 @@ class _Script:
     aliases: dict[str, str] = field(default_factory=dict)
     rounds: int = 0
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any] | None, source: RecipeFile | None = None) -> _Script:
-        """One whose variables are set before; None: none."""
-        given = (values or {}).items()
-        return cls({k: str(v) for k, v in given}, source or RecipeFile(), used={*(values or ())})
+    def __post_init__(self) -> None:
+        self.values |= self.given
+        self.used |= {*self.given}
 
     def run(self, text: str, line: int, depth: int = 0) -> None:
         """Take the commands of a text whose first line has this number; raises ShellError."""
@@ -287,9 +286,10 @@ class _Script:
         first = (*text.split(None, 1), "")[0]
         filled = self.filled(text.replace(first, self.aliases.get(first, first), 1))
         here, self.used = self.used, used | self.used
-        environment = self._environment()
+        environment = {name: one for name, one in self.values.items() if name in self.exported}
+        given = {**self.given, **environment}
         try:
-            read = [one for each in commands(filled) for one in _split(each, environment)]
+            read = [one for each in commands(filled) for one in _split(each, given)]
         except ShellError as error:
             at = ShellError(line + error.line - 1, error.what, error.inner)
             known = _known(filled)
@@ -345,10 +345,6 @@ class _Script:
             self.others.append(start)
             self._forget(text if "=" in program else " ".join(start.words))
             self._leave(text, start.line)
-
-    def _environment(self) -> dict[str, str | None]:
-        """What is exported."""
-        return {name: one for name, one in self.values.items() if name in self.exported}
 
     def filled(self, text: str) -> str:
         """A command with the values of its variables, as far as they are known."""
@@ -621,14 +617,14 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
     ]
 
 
-def filled(text: str, values: Mapping[str, Any] | None = None) -> str:
+def filled(text: str, values: Mapping[str, str] | None = None) -> str:
     """A command with the values of its variables, or their defaults, as far as they are known."""
-    return _Script.of(values).filled(text)
+    return _Script(values or {}).filled(text)
 
 
 def starts(text: str) -> list[Start]:
     """What each command of a text without prompts and fences starts; raises ShellError."""
-    script = _Script({})
+    script = _Script()
     script.run(text, 1)
     if script.unsure:
         raise script.unsure[0]
@@ -637,7 +633,7 @@ def starts(text: str) -> list[Start]:
 
 def _of_text(text: str, given: Mapping[str, str | None]) -> list[Start]:
     """What a text for a shell with these variables starts; raises ShellError."""
-    script = _Script({**given})
+    script = _Script(given)
     try:
         script.run(text, 1)
     except ShellError as error:
