@@ -22,7 +22,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
@@ -141,7 +140,7 @@ def read_launch_file(document: Mapping[str, Any], source: RecipeFile) -> list[St
     """What each service or model of it starts; raises InputError where none is an engine's."""
     found: list[Start] = []
     others: list[Omission] = []
-    key = next(one for one in ("services", "model_list", "models") if document.get(one))
+    key = next(one for one in _READERS if document.get(one))
     blocks = document[key] if key != "model_list" else dict(enumerate(document[key]))
     for name, block in blocks.items():
         if not isinstance(block, dict):
@@ -150,6 +149,8 @@ def read_launch_file(document: Mapping[str, Any], source: RecipeFile) -> list[St
         found += [replace(one, name=str(name)) for one in own]
         if not own:
             others.append(Omission(f"{key} {name}", _NO_ENGINE))
+    if not found and key == "containers":
+        return []  # of many that a cluster has
     if not found:
         raise InputError(
             f"{source}: none of its {key} starts an engine that is known; paste the command of one "
@@ -167,15 +168,14 @@ def _service(
     if isinstance(given, list):
         given = dict(str(one).partition("=")[::2] for one in given)
     # Its own variables are those that two signs keep from the file's.
-    values = given if "$$" in str(block) else {}
+    values = {k: str(v) for k, v in given.items() if v is not None and "$$" in str(block)}
     kept: dict[str, Any] = {}
     left = [*without_meaning(block, _TAKEN, _NOT_OF_SERVICES)]
     for name, value in given.items():
         if value in (f"${{{name}}}", f"${name}"):
             kept[name] = None
         elif "$" in str(value):
-            why = "it is of the file's own .env; write its value"
-            left.append(Omission(f"{name}={value}", why))
+            left.append(Omission(f"{name}={value}", "its value stands elsewhere; write it"))
         else:
             kept[name] = value
     return [
@@ -185,7 +185,7 @@ def _service(
 
 
 def _of_container(
-    block: Mapping[str, Any], source: RecipeFile, values: Mapping[str, Any] | None = None
+    block: Mapping[str, Any], source: RecipeFile, values: Mapping[str, str] | None = None
 ) -> list[Start]:
     """What a container starts: by the command that it is given, or its image with flags."""
     begin, rest = block.get("entrypoint"), block.get("command")
@@ -258,7 +258,12 @@ def _routed(
     ]
 
 
-_READERS = {"services": _service, "models": _swapped, "model_list": _routed}
+_READERS = {
+    "services": _service,
+    "containers": _service,
+    "model_list": _routed,
+    "models": _swapped,
+}
 
 
 def is_unit(text: str) -> bool:
@@ -423,15 +428,14 @@ def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str)
 _DOCUMENT = re.compile(
     r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S|^apiVersion:[ \t]*\S", re.MULTILINE
 )
-_NEXT_DOCUMENT = re.compile(r"^---[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
+_NEXT = re.compile(r"^---[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
 _FENCE = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*\w*[^\n]*\n(?P<text>.*?)^[ \t]*(?P=fence)[ \t]*$",
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<text>.*?)^[ \t]*(?P=fence)[ \t]*$",
     re.MULTILINE | re.DOTALL,
 )
 _VARIABLES = re.compile(r"(?:[ \t]*(?:#[^\n]*|(?:export[ \t]+)?\w+=[^\n]*)?\n)+")
 _VARIABLE = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=([\"']?)([^\n]*?)\2[ \t]*$", re.MULTILINE)
-_REFERENCE = re.compile(r"\$\$|\$(?:\{(?P<inside>\w+)(?::?-[^{}\n]*)?\}|(?P<name>\w+))")
-_OF_KUBERNETES = ("name", "command", "args", "env")
+_REFERENCE = re.compile(r"\$\$|\$(?:\{(\w+)(?::?-[^{}\n]*)?\}|(\w+))")
 
 
 def is_document(text: str) -> bool:
@@ -441,40 +445,38 @@ def is_document(text: str) -> bool:
 
 def read_documents(text: str, source: RecipeFile) -> list[Start]:
     """What the documents of a YAML file start; raises InputError where none is a recipe."""
-    begins = [0, *(one.end() for one in _NEXT_DOCUMENT.finditer(text)), len(text)]
-    parts = [
-        "\n" * text.count("\n", 0, begin) + text[begin:end].removesuffix("---")
-        for begin, end in pairwise(begins)
-    ]
-    parts = [one for one in parts if re.search(r"^[ \t]*[^\s#]", one, re.MULTILINE)] or parts[:1]
-    documents = [parse_yaml(one, str(source), aliases=True) for one in parts]
-    found = [one for document in documents for one in _of_document(document, text, source)]
-    if not found:
-        keys = {*(documents[0] if isinstance(documents[0], dict) else ())}
-        if isinstance(documents[0], list) and isinstance(documents[0][:1], list):
-            keys = {*next((one for one in documents[0] if isinstance(one, dict)), ())}
+    parts = [one for one in _NEXT.sub("\0", text).split("\0") if re.search(r"(?m)^\s*[^\s#]", one)]
+    begins = [text.find(one) for one in parts]
+    parts = ["\n" * text.count("\n", 0, at) + one for at, one in zip(begins, parts, strict=True)]
+    documents = [parse_yaml(one, source.name, aliases=True) for one in parts or [""]]
+    read = [_of_document(one, source) for one in documents]
+    if not any(read):
+        first = documents[0][0] if isinstance(documents[0], list) else documents[0]
+        keys = {*first} if isinstance(first, dict) else set()
         known = (what for names, what in reasons("no_recipe").items() if {*names.split()} <= keys)
         raise InputError(
             f"{source}: it is {next(known)}; paste the command into a text file, and import that."
         )
     others = [
-        Omission(f"kind: {one['kind']}", _NO_ENGINE)
-        for one in documents
-        if is_manifest(one) and not read_manifest(one, source)
+        Omission(f"kind: {document['kind']}", _NO_ENGINE)
+        for document, starts in zip(documents, read, strict=True)
+        if not starts and is_manifest(document)
     ]
-    return [replace(found[0], left_out=(*found[0].left_out, *others)), *found[1:]]
+    first, *more = (start for starts in read for start in starts)
+    return [replace(first, left_out=(*first.left_out, *others)), *more]
 
 
-def _of_document(document: Any, text: str, source: RecipeFile) -> list[Start]:
+def _of_document(document: Any, source: RecipeFile) -> list[Start]:
     """What one document starts; nothing where it is no recipe."""
     if is_manifest(document):
-        return read_manifest(document, source)
+        containers = _as_services(document)
+        return read_launch_file({"containers": containers}, source) if containers else []
     if is_launch_file(document):
         return read_launch_file(document, source)
     if recognises_recipe(document):
-        return [read_recipe(document, str(source))]
+        return [read_recipe(document, source.name)]
     if is_sparkrun(document):
-        return [read_sparkrun(document, text, str(source))]
+        return [read_sparkrun(document, source.text, source.name)]
     return [read_config(document)] if recognises_config(document) else []
 
 
@@ -483,56 +485,32 @@ def is_manifest(document: Any) -> bool:
     return isinstance(document, dict) and isinstance(document.get("kind"), str)
 
 
-def read_manifest(document: Mapping[str, Any], source: RecipeFile) -> list[Start]:
-    """What the containers of its pods start; raises InputError.
+def _as_services(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The containers of a manifest as services of a compose file.
 
     https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#Container
     """
-    found: list[Start] = []
-    others: list[Omission] = []
+    found: dict[str, dict[str, Any]] = {}
     for one in _containers(document):
-        here = source.below(one.get("name", ""))
-        given = {each["name"]: each for each in one.get("env") or () if "name" in each}
-        values = {name: str(each["value"]) for name, each in given.items() if "value" in each}
-        secret = [name for name, each in given.items() if "secretKeyRef" in str(each)]
-        block = {
-            "image": one.get("image"),
-            "entrypoint": one.get("command"),
-            "command": one.get("args"),
-        }
-        text = json.dumps(block)
-        for name, value in values.items():
-            text = text.replace(f"$({name})", json.dumps(value)[1:-1])
-        left = [
-            *without_meaning(one, _OF_KUBERNETES, _NOT_OF_SERVICES),
-            *(
-                Omission(name, "only Kubernetes knows its value")
-                for name in given
-                if name not in values and name not in secret
-            ),
-        ]
-        own = _of_container(json.loads(text), here, values)
-        others += [] if own else [Omission(f"containers {one.get('name')}", _NO_ENGINE)]
-        found += [
-            replace(
-                start,
-                name=str(one.get("name", "")),
-                environment={**values, **dict.fromkeys(secret), **start.environment},
-                left_out=(*start.left_out, *left),
-            )
-            for start in own
-        ]
-    if not found:
-        return []
-    return without_workers([replace(found[0], left_out=(*found[0].left_out, *others)), *found[1:]])
+        given: dict[str, Any] = {}
+        for each in (each for each in one.pop("env", None) or () if isinstance(each, dict)):
+            name = str(each.get("name"))
+            given[name] = each.get("value", None if "secretKeyRef" in str(each) else f"$({name})")
+        block = {"entrypoint": one.pop("command", None), "command": one.pop("args", None)}
+        text = re.sub(r"\$(?=[\w{])", "$$", json.dumps(block, default=str))
+        for name, value in given.items():
+            text = text.replace(f"$({name})", json.dumps(str(value))[1:-1])
+        name = str(one.pop("name", len(found)))
+        found[name] = {**one, **json.loads(text), "environment": given}
+    return found
 
 
-def _containers(value: Any) -> list[Mapping[str, Any]]:
+def _containers(value: Any) -> list[dict[str, Any]]:
     """The containers of a manifest, wherever its kind has them."""
-    found: list[Mapping[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for key, one in value.items() if isinstance(value, dict) else enumerate(value):
         if key == "containers" and isinstance(one, list):
-            found += [each for each in one if isinstance(each, dict)]
+            found += [dict(each) for each in one if isinstance(each, dict)]
         elif isinstance(one, dict | list):
             found += _containers(one)
     return found
@@ -555,23 +533,14 @@ def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:
     fences = [*_FENCE.finditer(text)]
     alone = [one["text"] for one in fences if _VARIABLES.fullmatch(one["text"])]
     values = {name: one for each in alone for name, _, one in _VARIABLE.findall(each)}
+    known = {name: one for name, one in values.items() if one and not is_secret(name, one)}
     found: list[Start] = []
-    for one in fences:
-        if not _is_file(one["text"]):
-            continue
-        before = "\n" * text.count("\n", 0, one.start("text"))
-        part = before + one["text"]
+    for one in (one for one in fences if _is_file(one["text"])):
+        part = "\n" * text.count("\n", 0, one.start("text")) + one["text"]
         if is_unit(part):
             found += read_unit(part, source)
         else:
-            filled = _REFERENCE.sub(lambda use: _referred(use, values), part)
-            found += read_documents(filled, source)
+            part = _REFERENCE.sub(lambda use: known.get(use[1] or use[2], use[0]), part)
+            found += read_documents(part, source)
         text = text[: one.start()] + re.sub(r"[^\n]", " ", one[0]) + text[one.end() :]
     return found, text
-
-
-def _referred(use: re.Match[str], values: Mapping[str, str]) -> str:
-    """What a compose file has of its .env, but for secrets."""
-    name = use["inside"] or use["name"] or ""
-    value = values.get(name, "")
-    return value if value and not is_secret(name, value) else use[0]

@@ -83,7 +83,7 @@ _ENDLESS = re.compile(
 )
 _WORD = re.compile(r"""(?:[A-Za-z_]\w*=(?:"[^"]*"|'[^']*')|\S)+""")
 _INNER = re.compile(r"[;\n{)]|&&|\|\||\b(?:then|do|else|elif)\b|(?<!\\)\n")
-_PATTERN = re.compile(r"[*?{}$`()|&<>]")
+_PATTERN = re.compile(r"[*?{}$`()|&<>'\"]")
 _MOST_ROUNDS, _DEEPEST = 64, 4
 _LONGEST_VALUE = 4000  # characters
 # What sets variables to what only a shell knows.
@@ -107,39 +107,32 @@ def _wrappers() -> dict[str, Any]:
 @cache
 def _mentioned() -> re.Pattern[str]:
     """What a text has that starts an engine or another program: its first word or its image."""
-    lines = [line for table in tables() for line in table.commands]
-    words = [one.split()[0] for line in lines for one in line.begins]
-    images = [one for line in lines for one in line.images]
-    names = [
-        *words,
-        *images,
-        *_wrappers()["others"],
-        *_wrappers()["main_programs"],
-        *_wrappers()["flakes"],
-    ]
+    rows = _wrappers()
+    names = [*rows["others"], *rows["main_programs"], *rows["flakes"]]
+    for line in (line for table in tables() for line in table.commands):
+        names += [*line.images, *(one.split()[0] for one in line.begins)]
     return re.compile("|".join(map(re.escape, names)))
 
 
 def recognises(text: str) -> bool:
     """Whether a command of a text starts an engine; also where a shell would have more to do."""
-    script = _Script.of(None)
+    script = _Script()
     try:
         script.run(_plain(text), 1)
     except ShellError:
         return True
-    return bool(
-        script.found or script.unsure or any(_is_other(one.words[0]) for one in script.others)
-    )
+    others = any(_is_other(one.words[0]) for one in script.others)
+    return bool(script.found or script.unsure or others)
 
 
-def read(text: str, source: RecipeFile, values: Mapping[str, Any] | None = None) -> list[Start]:
+def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None) -> list[Start]:
     """What each command of a text starts; raises InputError for a shell's work, with its line.
 
     values: of variables that are set before. Where a command starts an engine, the others are left
     out by name.
     """
     plain = _plain(text)
-    script = _Script.of(values, source)
+    script = _Script(values or {}, source)
     problem: ShellError | None = None
     try:
         script.run(plain, 1)
@@ -167,13 +160,14 @@ def read(text: str, source: RecipeFile, values: Mapping[str, Any] | None = None)
 class _Script:
     """What the commands of a text start, one after the other.
 
-    values: of variables, None where only a shell knows it. spent: those of which others are made.
-    unsure: engines that only a shell can
-    tell to be started. problems: commands of no engine that cannot be read.
+    given: the variables that it has from elsewhere. values: of all variables, None where only a
+    shell knows it. spent: those of which others are made. unsure: engines of which only a shell
+    can tell whether they run. problems: commands of no engine that cannot be read.
     """
 
-    values: dict[str, str | None]
+    given: Mapping[str, str | None] = field(default_factory=dict)
     source: RecipeFile = field(default_factory=RecipeFile)
+    values: dict[str, str | None] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     spent: set[str] = field(default_factory=set)
@@ -185,11 +179,9 @@ class _Script:
     aliases: dict[str, str] = field(default_factory=dict)
     rounds: int = 0
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any] | None, source: RecipeFile | None = None) -> _Script:
-        """One whose variables are set before; None: none."""
-        given = (values or {}).items()
-        return cls({k: str(v) for k, v in given}, source or RecipeFile(), used={*(values or ())})
+    def __post_init__(self) -> None:
+        self.values |= self.given
+        self.used |= {*self.given}
 
     def run(self, text: str, line: int, depth: int = 0) -> None:
         """Take the commands of a text whose first line has this number; raises ShellError."""
@@ -218,8 +210,9 @@ class _Script:
         """A loop over values that are written out once for each; one without end once."""
         names, values, body = [], [""], _ENDLESS.match(block)
         if each := _FOR.match(block):
-            body = each
-            names, values = [each[1]], self._listed(each[2])
+            body, names, listed = each, [each[1]], self.filled(each[2])
+            plain = not _PATTERN.search(re.sub(_PIECE, "", listed))
+            values = [word for one in commands(listed) for word in one.words] if plain else []
         if not body or not 0 < len(values) <= _MOST_ROUNDS or self.rounds > _MOST_ROUNDS**2:
             self._unsure(block, line, "a loop")
             return
@@ -232,16 +225,6 @@ class _Script:
             self.used |= {*names}
             self.run(text, begin, depth + 1)
         self.values |= dict.fromkeys(names, values[-1])
-
-    def _listed(self, text: str) -> list[str]:
-        """The words of a loop's values; none where only a shell knows them."""
-        text = self.filled(text)
-        if _PATTERN.search(re.sub(_PIECE, "", text)):
-            return []
-        try:
-            return [word for one in commands(text) for word in one.words]
-        except ShellError:
-            return []
 
     def _unsure(self, block: str, line: int, what: str) -> None:
         """A block whose commands may be run or not, and what it sets."""
@@ -278,7 +261,7 @@ class _Script:
                     self._command(command, line + at)
                 else:
                     self._unsure(command, line + at, "a condition")
-                sure = sure and not _is_test(command)
+                sure = sure and command.split()[0] not in _wrappers()["tests"]
 
     def _command(self, text: str, line: int) -> None:
         """One command; raises ShellError where it starts an engine and cannot be read."""
@@ -287,9 +270,10 @@ class _Script:
         first = (*text.split(None, 1), "")[0]
         filled = self.filled(text.replace(first, self.aliases.get(first, first), 1))
         here, self.used = self.used, used | self.used
-        environment = self._environment()
+        environment = {name: one for name, one in self.values.items() if name in self.exported}
+        given = {**self.given, **environment}
         try:
-            read = [one for each in commands(filled) for one in _split(each, environment)]
+            read = [one for each in commands(filled) for one in _split(each, given)]
         except ShellError as error:
             at = ShellError(line + error.line - 1, error.what, error.inner)
             known = _known(filled)
@@ -310,7 +294,7 @@ class _Script:
     ) -> None:
         """What one command starts or sets; used: the variables that stand in it."""
         program = start.words[0] if start.words else ""
-        if find(start.words) and not _only_asks(start.words):
+        if find(start.words) and {*_wrappers()["asks"]}.isdisjoint(start.words):
             used = used | self.spent
             kept = {name: one for name, one in environment.items() if name not in used}
             own = {
@@ -345,10 +329,6 @@ class _Script:
             self.others.append(start)
             self._forget(text if "=" in program else " ".join(start.words))
             self._leave(text, start.line)
-
-    def _environment(self) -> dict[str, str | None]:
-        """What is exported."""
-        return {name: one for name, one in self.values.items() if name in self.exported}
 
     def filled(self, text: str) -> str:
         """A command with the values of its variables, as far as they are known."""
@@ -408,16 +388,12 @@ def _goes_on(text: str, begin: int, end: int) -> int:
         return closed.end() if closed and closed.end() > end else 0
     if opened := _OPEN.search(bare):
         close = re.compile(rf"(?<!\\){opened[1]}").search(text, end, end + _FARTHEST_QUOTE)
-        prose = not _ASSIGNED.match(piece.lstrip()) and not _begins(piece.split())
+        program = PurePosixPath((*piece.split(None, 1), "")[0]).name
+        own = _ASSIGNED.match(piece.lstrip()) or program in _wrappers()["wrappers"]
+        prose = not own and not find(piece.split()[:_LONGEST_BEGIN])
         if close and not (prose and "\n\n" in text[end : close.end()]):
             return close.end()
     return 0
-
-
-def _begins(words: Sequence[str]) -> bool:
-    """Whether words are of an engine, or of what stands in front of one."""
-    program = PurePosixPath((*words, "")[0]).name
-    return bool(program in _wrappers()["wrappers"] or find(words[:_LONGEST_BEGIN]))
 
 
 def _blocks(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
@@ -469,16 +445,6 @@ def _joined(text: str) -> list[list[tuple[int, str]]]:
         chains += [[]] if joint and joint["joint"] == ";" else []
         at = joint.end() if joint else at
     return [one for one in chains if one]
-
-
-def _is_test(command: str) -> bool:
-    """Whether what && joins to a command is for the case that something is so."""
-    return (*command.split(), "")[0] in _wrappers()["tests"]
-
-
-def _only_asks(words: Sequence[str]) -> bool:
-    """Whether a program is asked for its help, its version or the devices, and starts nothing."""
-    return not {*words}.isdisjoint(_wrappers()["asks"])
 
 
 def _short(text: str, line: int) -> str:
@@ -621,14 +587,14 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
     ]
 
 
-def filled(text: str, values: Mapping[str, Any] | None = None) -> str:
+def filled(text: str, values: Mapping[str, str] | None = None) -> str:
     """A command with the values of its variables, or their defaults, as far as they are known."""
-    return _Script.of(values).filled(text)
+    return _Script(values or {}).filled(text)
 
 
 def starts(text: str) -> list[Start]:
     """What each command of a text without prompts and fences starts; raises ShellError."""
-    script = _Script({})
+    script = _Script()
     script.run(text, 1)
     if script.unsure:
         raise script.unsure[0]
@@ -637,7 +603,7 @@ def starts(text: str) -> list[Start]:
 
 def _of_text(text: str, given: Mapping[str, str | None]) -> list[Start]:
     """What a text for a shell with these variables starts; raises ShellError."""
-    script = _Script({**given})
+    script = _Script(given)
     try:
         script.run(text, 1)
     except ShellError as error:

@@ -44,7 +44,7 @@ def test_each_document_of_a_file_is_looked_at(imported):
     assert (document["matrix"]["nodes"], document["matrix"]["engine"]) == ([2], ["vllm"])
     found = parameters(document)["environment"]
     assert found == [{"MODEL": "org/a", "VLLM_X": "1", "HF_TOKEN": None}]
-    assert "POD_IP: only Kubernetes knows its value" in named
+    assert "POD_IP=$(POD_IP): its value stands elsewhere; write it" in named
     assert "containers web: it starts no engine that is known" in named
     assert "kind: Service: it starts no engine that is known" in named
     assert any(one.startswith("resources: ") for one in named)

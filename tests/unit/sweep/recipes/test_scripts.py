@@ -30,6 +30,7 @@ BENCH = "llama-bench -m $M -p 64\n"
             ["two", "two.gguf-b"],
         ),
         (f"L='/m/one.gguf /m/two.gguf'\nfor M in $L; do {BENCH[:-1]}; done\n", ["one", "two"]),
+        (f"for M in '/m/one.gguf' \"/m/two.gguf\"; do {BENCH[:-1]}; done\n", ["one", "two"]),
         (f"M=/m/one.gguf\nM=/m/two.gguf ls\n{BENCH}", ["one"]),
         ("export M=/m/one.gguf\nbash -c 'llama-bench -m $M'\n", ["one"]),
         ("bash -c 'M=/m/one.gguf && llama-bench -m $M'\n", ["one"]),
