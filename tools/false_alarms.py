@@ -20,8 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixwulf.results.compare import interval as intervals
-from nixwulf.results.compare.comparison import FALSE_ALARMS, shown_below
-from nixwulf.results.compare.interval import ASSUMED, Interval, Variance, quantile
+from nixwulf.results.compare.interval import (
+    ASSUMED,
+    FALSE_ALARMS,
+    Interval,
+    Variance,
+    quantile,
+    shown_below,
+)
 
 Array = NDArray[np.float64]
 SAMPLE_NOISE, SAMPLES = 0.003, 3

@@ -24,7 +24,7 @@ from fitting.novelty import Fits
 from fitting.published import cases, read_rows, row_day
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import write_atomically
-from nixwulf.perf.constants import FILE, NAMES, Constants
+from nixwulf.perf.inputs import FILE, NAMES, Constants
 
 _BUILD = re.compile(r"b(\d{3,5})")
 _HEAD = """\

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nixwulf.plugins import benchmarks, engines
-from nixwulf.results.publish import words
+from nixwulf.results.publish import patterns
 from nixwulf.results.publish.patterns import closed_words
 from nixwulf.results.publish.scrub import Scrubber
 
@@ -42,10 +42,10 @@ def main() -> int:
     """Write the file; returns 0."""
     scrubber = Scrubber(closed=closed_words((*engines.all_engines(), *benchmarks.all_benchmarks())))
     lines = dict.fromkeys(line for text in texts() for line in text.splitlines())
-    found = (word for line in lines for word in words.WORD.findall(scrubber.text(line)))
-    read = {word for word in found if not words.is_short(word)}
-    kept = {part for word in read for part in words.parts(word) if len(part) <= _LONGEST}
-    public = sorted(word for word in kept - PERSONS if not words.is_short(word))
+    found = (word for line in lines for word in patterns.WORD.findall(scrubber.text(line)))
+    read = {word for word in found if not patterns.is_short(word)}
+    kept = {part for word in read for part in patterns.parts(word) if len(part) <= _LONGEST}
+    public = sorted(word for word in kept - PERSONS if not patterns.is_short(word))
     FILE.write_text("\n".join(public) + "\n", "utf-8")
     print(f"{FILE.relative_to(ROOT)}: {len(public)} words, {FILE.stat().st_size // 1000} kB")
     return 0

@@ -38,7 +38,7 @@
 
     with subtest("status says since when each node is up"):
         # A machine without KVM may take longer for its first session than the driver waits for an answer.
-        words = desk.wait_until_succeeds("nixwulf nodes status --cluster /etc/cluster.toml", timeout=limit(30))
+        words = desk.wait_until_succeeds("nixwulf preflight --only status --cluster /etc/cluster.toml", timeout=limit(30))
         t.assertRegex(words, r"node1: up for \d+ .*\nnode2: up for \d+ ")
 
     with subtest("reboot ends when the node answers from another boot, and leaves the others alone"):
@@ -62,7 +62,7 @@
             " -p CPUSchedulingPriority=99 sh -c 'while :; do :; done'",
         )
         node1.connected = False
-        desk.wait_until_fails("nixwulf nodes status --cluster /etc/cluster.toml --node node1", timeout=limit(30))
+        desk.wait_until_fails("nixwulf preflight --only status --cluster /etc/cluster.toml --node node1", timeout=limit(30))
         comes_back(node1, before)
         # WDIOF_CARDRESET of linux/watchdog.h.
         t.assertEqual(node1.succeed("cat /sys/class/watchdog/watchdog0/bootstatus").strip(), "32")

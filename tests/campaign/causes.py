@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 from nixwulf.perf.explain.explanation import LEAST, Explained, explain
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 
 HERE = Path(__file__).parent
 DATA = tomllib.loads((HERE / "causes.toml").read_text("utf-8"))

@@ -7,7 +7,7 @@ from lab_under_test import Silent
 
 from nixwulf.inventory.cluster import parse_cluster
 from nixwulf.ops.preflight import preflight
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.sweep import session as bench
 from nixwulf.sweep.plan import make_plan, parse_sweep
 

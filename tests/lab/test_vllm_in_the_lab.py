@@ -145,7 +145,6 @@ def signal_in(phase, nodes, signal, moments):
     return on_phase
 
 
-@pytest.mark.nightly
 def test_a_rank_killed_while_measuring_is_failed_with_its_signal(run, nodes, cluster):
     kill = signal_in("measure", nodes, "-KILL", [])
     record = run(plan_for(cluster, LONG, **TENSOR), kill)

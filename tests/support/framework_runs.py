@@ -3,10 +3,9 @@
 import copy
 
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.perf.constants import age_of, day_of
-from nixwulf.perf.inputs import FabricFacts, Strategy, platform_facts
+from nixwulf.perf.inputs import FabricFacts, Strategy, age_of, day_of, platform_facts
 from nixwulf.perf.predict import predict
-from nixwulf.perf.scenarios.source import read_model
+from nixwulf.perf.scenarios.facts import read_model
 from nixwulf.results import record
 from record_factory import case, metric, ok
 

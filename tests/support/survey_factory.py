@@ -11,10 +11,11 @@ from ipaddress import IPv4Interface
 
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Cluster, Node, parse_cluster
+from nixwulf.inventory.platforms import Signs
 from nixwulf.nodes.interfaces import Hardware, Interface
 from nixwulf.ops.deploy.machine import Machine
 from nixwulf.ops.survey.draft import ClusterDraft, draft, render
-from nixwulf.ops.survey.machines import Surveyed
+from nixwulf.ops.survey.machines import Surveyed, vram_gib
 from nixwulf.ops.survey.wires import (
     Pair,
     Reach,
@@ -55,7 +56,9 @@ def machine(name: str, *interfaces: Interface, product="", reached_at="", **othe
     )
     hardware = others.pop("hardware", Hardware())
     node = Node(name, "", name)
-    return Surveyed(node, found, hardware, interfaces, reached_at, pci=others.pop("pci", ()))
+    pci, targets = others.pop("pci", ()), hardware.targets
+    signs = Signs(found.system, product, pci=pci, targets=targets, vram_gib=vram_gib(hardware))
+    return Surveyed(node, found, hardware, interfaces, signs, reached_at)
 
 
 Wired = Sequence[set[tuple[str, str]]]

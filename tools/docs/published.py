@@ -9,8 +9,7 @@ import re
 
 from nixwulf.core.text import format_significant, plural
 from nixwulf.report.charts import Chart, Curve, Mark, to_file
-from nixwulf.report.predicted import band_of
-from nixwulf.report.published import COMPARISONS, Comparison, decodes
+from nixwulf.report.lines import COMPARISONS, Comparison, band_of, decodes
 
 NAME = "published.svg"
 

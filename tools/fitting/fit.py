@@ -17,7 +17,7 @@ from typing import Any
 
 from fitting.published import Case
 from nixwulf.perf import least_squares
-from nixwulf.perf.constants import (
+from nixwulf.perf.inputs import (
     NAMES,
     NO_SPREAD,
     SHARES,
@@ -27,7 +27,8 @@ from nixwulf.perf.constants import (
     family,
     weight_of,
 )
-from nixwulf.perf.predict import Configuration, total, uneven
+from nixwulf.perf.predict import total, uneven
+from nixwulf.perf.work import Configuration
 
 ENGINES = ("llama.cpp", "vllm", "vllm-eager", "mlx", "distributed-llama")
 KINDS = ("amd", "nvidia", "apple", "cpu")

@@ -17,7 +17,7 @@ from typing import Any
 from fitting.fit import Table, fit, place
 from fitting.machines import chip
 from fitting.published import Case
-from nixwulf.perf.constants import Spread, Spreads
+from nixwulf.perf.inputs import Spread, Spreads
 from nixwulf.perf.predict import QUANTILE_80, THIN, Prediction, doubt, predict
 
 TRAITS = ("source", "chip", "model")

@@ -21,9 +21,8 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import read_text
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, Weights
-from nixwulf.perf.constants import day_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.work import decode_step, forward, tokens_a_step
+from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, day_of
+from nixwulf.perf.work import Configuration, decode_step, forward, tokens_a_step
 
 COLUMNS = [
     "id",
@@ -103,7 +102,8 @@ class Case:
     def roofline(self) -> float:
         """Bandwidth over a token's bytes, for tensors times the nodes: tok/s of the batch."""
         single = replace(self.strategy, parallelism="single")
-        work = forward(self.platforms[:1], self.model, None, single, tokens=1, sequences=1, depth=0)
+        alone = Configuration(self.platforms[:1], self.model, single, None)
+        work = forward(alone, tokens=1, sequences=1, depth=0)
         nodes = self.nodes if self.strategy.parallelism == "tensor" else 1
         return nodes * tokens_a_step(self.strategy) / work.weights
 
@@ -227,7 +227,7 @@ def _parse(row: Mapping[str, str]) -> tuple[Any, float]:
     fabric = fabric_of(row, machine) if nodes > 1 else None
     # How many experts a batch touches is not known well enough to doubt its row.
     if complete and metric == "decode" and (strategy.batch == 1 or not model.routed):
-        step = decode_step(platforms, model, fabric, strategy)
+        step = decode_step(Configuration(platforms, model, strategy, fabric))
         if value * (step.weights + step.cache) > _MOST * tokens_a_step(strategy):
             raise InputError("faster than its memory: its weights have fewer bits than it says")
     return (

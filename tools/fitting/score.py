@@ -9,7 +9,7 @@ from math import exp, log
 from fitting.fit import place
 from fitting.novelty import Fits, predict_case
 from fitting.published import Case
-from nixwulf.perf.constants import Constants, Spreads, load
+from nixwulf.perf.inputs import Constants, Spreads, load
 from nixwulf.perf.predict import Prediction
 
 SAME = 0.05

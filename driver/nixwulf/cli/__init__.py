@@ -1,1 +1,1 @@
-"""The commands of nixwulf, one file each; main.py finds them by name."""
+"""The commands of nixwulf; main.py finds the module of each in data/commands.toml."""

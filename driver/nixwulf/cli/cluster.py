@@ -1,16 +1,18 @@
-"""nixwulf cluster: write a cluster file of what machines say, or hold one against them."""
+"""nixwulf cluster, preflight and doctor: what machines are, and whether they are fine."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nixwulf.cli.options import FilePath, NamedGroup, confirm
+from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_GATE, InputError
-from nixwulf.core.text import as_typed, plural
+from nixwulf.core.text import as_typed, clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from nixwulf.ops.survey.machines import Surveyed
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=options.NamedGroup)
 def cluster() -> None:
     """Write a cluster file of what machines say, or hold one against them."""
 
@@ -32,14 +34,14 @@ def cluster() -> None:
     "--from",
     "config",
     metavar="SSH_CONFIG",
-    type=FilePath(),
+    type=options.FilePath(),
     help="Reach hosts by this ssh config; without HOST all that it names.",
 )
 @click.option("--name", help="Of the cluster (default: the output's, or 'mine').")
 @click.option(
     "--output",
     metavar="FILE",
-    type=FilePath(),
+    type=options.FilePath(),
     help="Write to this file and not to standard output.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the output without asking.")
@@ -100,7 +102,6 @@ def check(ctx: click.Context, file: str) -> None:
     Examples:
       nixwulf cluster check clusters/mine.toml
     """
-    from nixwulf.cli.preflight import hold, print_file
     from nixwulf.inventory.cluster import load_cluster
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.survey.draft import additions, differences
@@ -125,7 +126,9 @@ def _may_write(output: Path, *, force: bool) -> None:
     if output.is_dir():
         raise InputError(f"{str(output)!r} is a folder; give a file such as 'mine.toml'.")
     if output.exists() and not force:
-        confirm(f"{str(output)!r} exists. Overwrite it?", "--force, or give another --output")
+        options.confirm(
+            f"{str(output)!r} exists. Overwrite it?", "--force, or give another --output"
+        )
 
 
 def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:
@@ -207,6 +210,187 @@ def _say_of(found: ClusterDraft, config: Path | None) -> None:
             f"The hosts are known to {config}; put 'Include {config.resolve()}' at the top of "
             "~/.ssh/config, for the other commands read that alone."
         )
+
+
+@click.command()
+@click.option(
+    "--cluster", cls=options.ClusterOption, help="The cluster (default: the lab that is up)."
+)
+@options.only_nodes
+@click.option(
+    "--only",
+    type=click.Choice(["file", "status", "facts"]),
+    help="Hold no gate. file: check the cluster file and reach no node; status: who answers, since "
+    "when, and what nixwulf runs there; facts: what each machine is, and its disks by id.",
+)
+@click.option("--gate", "gates", multiple=True, metavar="GATE", help="Only this gate; repeatable.")
+@click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
+@options.json_format("Output format; docs/sweeps.md has the JSON of the gates.")
+@click.pass_context
+def preflight(
+    ctx: click.Context,
+    cluster: str | None,
+    chosen: tuple[str, ...],
+    only: str | None,
+    gates: tuple[str, ...],
+    waive: tuple[str, ...],
+    form: str,
+) -> None:
+    """Say whether a cluster is fine: hold every gate on every node and fabric; run no case.
+
+    The exit code is 0 when none refuses and all nodes answer, else 3. docs/reference/gates.md has
+    what each gate reads.
+
+    \b
+    Examples:
+      nixwulf preflight --cluster clusters/mine.toml
+      nixwulf preflight --cluster clusters/framework-2.toml --only file
+      nixwulf preflight --cluster mine --waive governor --format json
+    """
+    from nixwulf.nodes.ssh import connections
+
+    if only and (gates or waive):
+        raise click.UsageError(f"--only {only} holds no gate; leave out --gate and --waive.")
+    if only == "file" and form == "json":
+        raise click.UsageError("--only file prints a sentence; leave out --format.")
+    if only == "file":
+        from nixwulf.inventory.cluster import load_cluster
+
+        print_file(load_cluster(cluster) if cluster else options.find_cluster(None)[0])
+        return
+    found, config = options.find_cluster(cluster)
+    names = [node.name for node in options.choose(found, chosen)]
+    reached = {key: one for key, one in connections(found, config).items() if key in names}
+    if only:
+        fine = {"status": _print_status, "facts": _print_facts}[only](reached, form)
+    else:
+        fine = hold(found, reached, gates, waive, form)
+    ctx.exit(0 if fine else EXIT_GATE)
+
+
+def hold(
+    cluster: Cluster,
+    connections: Mapping[str, Connection],
+    gates: Sequence[str],
+    waive: Sequence[str],
+    form: str,
+) -> bool:
+    """Hold gates and print what they say; whether none of them refuses."""
+    from nixwulf.ops.preflight import preflight, table_of
+    from nixwulf.plugins.gates import known_names
+
+    waived = known_names(waive)
+    found = preflight(cluster, connections, waived, known_names(gates, "--gate") or None)
+    if form == "json":
+        options.print_json(found.document())
+    else:
+        click.echo(table_of(found))
+        for state in ("refused", "waived", "unknown"):
+            for result in found.of(state):
+                for sentence in result.sentences:
+                    click.echo(f"{state} by {result.gate}: {clean(sentence)}")
+    return not found.of("refused")
+
+
+def print_file(found: Cluster) -> None:
+    """Print a line of what a cluster file has."""
+    click.echo(
+        f"{found.source}: cluster {found.name!r}, {len(found.nodes)} nodes, fabrics "
+        f"{', '.join(found.fabrics)}."
+    )
+
+
+def _print_status(connections: Mapping[str, Connection], form: str) -> bool:
+    from nixwulf.ops.recover import states
+
+    found = states(connections.values())
+    text = "\n".join(one.sentence() for one in found)
+    options.print_json(found) if form == "json" else click.echo(clean(text))
+    return not any(one.error is not None for one in found)
+
+
+def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
+    from nixwulf.core.text import plural
+    from nixwulf.ops.deploy.machine import reach_machines
+    from nixwulf.ops.deploy.plan import facts_text
+
+    click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
+    machines = reach_machines(connections)
+    texts = [facts_text(one.node, machines[name]) for name, one in connections.items()]
+    options.print_json(machines) if form == "json" else click.echo(clean("\n\n".join(texts)))
+    return not any(isinstance(machine, str) for machine in machines.values())
+
+
+@click.command()
+@click.argument("hosts", metavar="[HOST]...", nargs=-1)
+@click.option(
+    "--cluster", cls=options.ClusterOption, help="The cluster (default: the lab that is up)."
+)
+@options.only_nodes
+@click.option(
+    "--ssh-config",
+    "config",
+    metavar="SSH_CONFIG",
+    type=options.FilePath(),
+    help="Reach HOST by this ssh config.",
+)
+@click.option(
+    "--load",
+    is_flag=True,
+    help="Also load machines by llama-bench and links by iperf3, 10 s each: as fast as their kind?",
+)
+@options.formats(
+    "text", "json", "ndjson", words="Output format; ndjson is a finding a line, to post or to grep."
+)
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    hosts: tuple[str, ...],
+    cluster: str | None,
+    chosen: tuple[str, ...],
+    config: Path | None,
+    load: bool,
+    form: str,
+) -> None:
+    """Say what is wrong with machines and their links: each line with what mends it.
+
+    Asks the nodes of a cluster file, or each HOST that ssh knows, without root, and changes
+    nothing. Every line has what was read, what it should be, the command that mends it, and the
+    document or thread that says so (docs/reference/checks.md); the gates of preflight are among
+    them. The exit code is 0 when nothing is wrong and all machines answer, else 3; warnings are 0.
+
+    \b
+    Examples:
+      nixwulf doctor --cluster clusters/mine.toml
+      nixwulf doctor you@192.168.1.21 you@192.168.1.22
+      nixwulf doctor --cluster mine --node fw1 --format ndjson
+    """
+    from nixwulf.inventory.cluster import Node
+    from nixwulf.nodes.ssh import connect, connections
+    from nixwulf.ops.doctor.examine import doctor as examine
+    from nixwulf.ops.doctor.examine import page
+
+    if hosts and chosen:
+        raise click.UsageError("--node chooses of a cluster file; give HOST or --node.")
+    step = _step if load else None
+    if hosts:
+        given = ctx.get_parameter_source("cluster")
+        if given is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError("Give HOST or --cluster: a cluster file names its hosts.")
+        found = examine(connect([Node(host, "", host) for host in hosts], config), None, step)
+    else:
+        of, lab_config = options.find_cluster(cluster)
+        names = [node.name for node in options.choose(of, chosen)]
+        reached = connections(of, lab_config)
+        found = examine({name: reached[name] for name in names}, of, step)
+    if form == "json":
+        options.print_json(found.document(), "examination")
+    elif form == "ndjson":
+        for one in found.findings:
+            click.echo(json.dumps(one.document()))
+    else:
+        click.echo(clean(page(found)))
+    ctx.exit(EXIT_GATE if found.of("wrong") else 0)
 
 
 def _step(words: str) -> None:

@@ -139,7 +139,7 @@ def import_(
 
 
 def _readings(files: Sequence[Path], metadata: UserMetadata, tool: str | None) -> list[Reading]:
-    """What each file has; ends the program where one cannot be read, after a sentence for each."""
+    """Read each file; where one cannot be read, print a sentence for each and end the program."""
     from nixwulf.results.importing import reading_of
 
     readings, problems = [], []
@@ -156,7 +156,7 @@ def _recognised(path: Path) -> tuple[str, list[Tool]]:
     """The text of a file, and the tools that recognise it; all, where it cannot be read."""
     from nixwulf.core.files import read_bytes
     from nixwulf.outputs import all_tools
-    from nixwulf.outputs.wrapping import decoded, plain
+    from nixwulf.outputs.runs import decoded, plain
     from nixwulf.results.importing import MOST_BYTES
 
     tools = list(all_tools().values())
@@ -168,7 +168,7 @@ def _recognised(path: Path) -> tuple[str, list[Tool]]:
 
 
 def _is_recipe(path: Path, ctx: click.Context) -> bool:
-    """Whether it is a recipe, and no output of a tool below its command."""
+    """Tell whether a text is a recipe, and no tool's output below its command."""
     from nixwulf.outputs import ParseError
     from nixwulf.sweep.recipes import MOST_TEXT, is_yaml
     from nixwulf.sweep.recipes.as_sweep import is_recipe
@@ -231,7 +231,7 @@ def _path(record: Record, out: Path) -> Path:
 
 
 def _is_there(record: Record, out: Path) -> bool:
-    """Whether the folder has it; raises InputError when it has another of its id."""
+    """Tell whether the folder has a record; raises InputError for another one of its id."""
     path = _path(record, out)
     if not path.exists():
         return False

@@ -18,25 +18,27 @@ from nixwulf.core import interrupts
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
 from nixwulf.core.files import DATA, read_toml
 
-_COMMANDS: dict[str, str] = read_toml(DATA / "commands.toml")
+_BY_MODULE: dict[str, dict[str, str]] = read_toml(DATA / "commands.toml")
+_MODULES = {name: module for module, commands in _BY_MODULE.items() for name in commands}
 
 
 class _LazyGroup(NamedGroup):
     """Imports a command's module when it is called: help needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return sorted(_MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in _MODULES:
             return None
+        module = importlib.import_module(f"nixwulf.cli.{_MODULES[cmd_name]}")
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command: click.Command = getattr(importlib.import_module(f"nixwulf.cli.{name}"), name)
+        command: click.Command = getattr(module, name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl(sorted(pair for one in _BY_MODULE.values() for pair in one.items()))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,7 +64,7 @@ _NO_ROOM = ("failed to map segment from shared object", "can't start new thread"
 
 
 def _of_the_machine(error: Exception) -> str:
-    """What a user can mend of a failure of the system's; empty for a fault of ours."""
+    """Say what a user can mend of a failure of the system's; empty for a fault of ours."""
     if not isinstance(error, OSError):
         no_room = isinstance(error, MemoryError) or any(text in str(error) for text in _NO_ROOM)
         words = "There is not enough memory; look at 'ulimit -v' and at what else runs."

@@ -1,26 +1,180 @@
-"""nixwulf models: models got from a hub, pushed to the nodes, listed, verified, removed."""
+"""nixwulf engines and models: what nodes need to run a model, brought to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import (
-    NamedGroup,
-    choose,
-    confirm,
-    find_cluster,
-    json_format,
-    machine_progress,
-    machines,
-    only_nodes,
-    open_nodes,
-    print_json,
-)
+from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError, one_line
 from nixwulf.core.text import GIB, as_typed, clean, did_you_mean, some
+
+if TYPE_CHECKING:
+    from nixwulf.inventory.cluster import Cluster
+    from nixwulf.nodes.ssh import Connection
+
+
+@click.group(cls=options.NamedGroup, invoke_without_command=True)
+@options.json_format()
+@click.pass_context
+def engines(ctx: click.Context, form: str) -> None:
+    """Show the engines' programs on this machine: the ones that the lab's nodes run.
+
+    On a cluster of machines every node needs its own; 'nixwulf engines install' brings llama.cpp.
+
+    \b
+    Examples:
+      nixwulf engines
+      nixwulf engines --format json
+    """
+    if ctx.invoked_subcommand:
+        return
+    (options.print_json if form == "json" else _print)(_found())
+
+
+@engines.command()
+@click.argument("engine", required=False)
+@click.option("--cluster", "name", type=options.CLUSTER, metavar="FILE|NAME", help="The cluster.")
+@options.only_nodes
+@click.option("--toolbox", metavar="NAME", help="Pull this image instead; sweeps name it so.")
+@click.option("--accept", is_flag=True, help="Hold the toolbox's tag to its digest of today.")
+def install(
+    engine: str | None, name: str | None, chosen: tuple[str, ...], toolbox: str | None, accept: bool
+) -> None:
+    """Bring llama.cpp to nodes that are not deployed, one build for all of a kind.
+
+    With an ENGINE and no cluster it is made on this machine, for the lab, as its first run there
+    would: llama.cpp, mlx, or vllm, whose build for CPUs is 2.1 GB of wheels held by their hashes.
+
+    It is built once on a node of each kind (CPU, GPU, distribution), 10 CPU minutes and more for a
+    GPU, from the source that the lab's build has, checked by its sha256. Nodes of the same kind get
+    a copy, and every node has to print the same version. It lies in ~/.cache/nixwulf/engines on the
+    nodes, where the driver looks before PATH; nothing needs root and no file of a shell is changed.
+    CUDA, ROCm, Vulkan and RDMA are built in where their headers and compilers are on the node.
+    Where all nodes have one version on PATH, that is kept.
+
+    With --toolbox podman pulls a container image, for sweeps with the parameter `toolbox`: a name
+    of the list, IMAGE:TAG or IMAGE@sha256:DIGEST. A tag is looked up once and its digest kept
+    beside the cluster file (mine.lock.json); where the tag has another one later, this refuses. A
+    toolbox is never chosen unasked: it is made for one generation of GPUs, and sweeps without that
+    parameter run the nodes' own programs, to be compared with it.
+
+    \b
+    Examples:
+      nixwulf engines install --cluster clusters/mine.toml
+      nixwulf engines install --cluster mine.toml --toolbox llama-vulkan-radv
+      nixwulf engines install vllm
+    """
+    from nixwulf.ops.engines.install import install as bring
+    from nixwulf.plugins.engines import DEFAULT, find
+
+    if engine and not name:
+        show = options.machine_progress()
+        made = find(engine, "ENGINE").install_local(lambda step, share: show(engine, step, share))
+        places = ", ".join(map(str, made.programs.values()))
+        click.echo(f"{engine}: {made.version}, {places}")
+        return
+    if not name or engine not in (None, DEFAULT):
+        raise InputError(
+            "Name a cluster with --cluster, to whose nodes llama.cpp is brought, or an engine "
+            "alone for this machine: nixwulf engines install vllm"
+        )
+    cluster, nodes = options.open_nodes(name, chosen)
+    if toolbox:
+        _pull(toolbox, cluster, nodes, accept=accept)
+        return
+    if accept:
+        raise InputError("--accept is of a toolbox; name it with --toolbox.")
+    for one in bring(nodes, find(DEFAULT), options.machine_progress()):
+        click.echo(clean(f"{one.node}: {one.how}; {one.version}"))
+        if one.idle:
+            click.echo(
+                f"{one.node}: its GPU is left idle; get what a build for it needs by {one.idle!r} "
+                "and repeat this, or take an image by --toolbox.",
+                err=True,
+            )
+
+
+@engines.command()
+@options.machines
+@options.only_nodes
+@click.option("--toolbox", metavar="NAME", help="Remove this image instead.")
+def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
+    """Remove what 'nixwulf engines install' brought, and nothing else.
+
+    \b
+    Examples:
+      nixwulf engines remove --cluster clusters/mine.toml --node n2
+    """
+    from nixwulf.nodes import container
+    from nixwulf.nodes.ssh import each
+    from nixwulf.ops.engines import install
+    from nixwulf.plugins.engines import DEFAULT, find
+
+    engine, (cluster, nodes) = find(DEFAULT), options.open_nodes(name, chosen)
+    if toolbox:
+        image = container.resolve(toolbox, "--toolbox", cluster.source)
+        removed = each(lambda node: install.remove_images(node, image), nodes)
+    else:
+        removed = each(lambda node: install.remove(node, engine), nodes)
+    for node, was_there in zip(nodes, removed, strict=True):
+        words = "removed" if was_there else "had none that was installed"
+        click.echo(f"{node.node.name}: {words}")
+
+
+def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool) -> None:
+    """Hold a toolbox to a digest, and bring its image to nodes."""
+    from nixwulf.nodes import container
+    from nixwulf.ops.engines import install
+
+    held = [*install.hold([name], cluster.source)]
+    if not held and "@" not in name:
+        held = [*filter(None, [install.hold_again(name, cluster.source, accept=accept)])]
+    for sentence in held:
+        click.echo(sentence, err=True)
+    image = container.resolve(name, "--toolbox", cluster.source)
+    for node, programs in install.pull(nodes, image, options.machine_progress()).items():
+        has = clean(", ".join(programs)) or "no program of an engine"
+        click.echo(f"{node}: {image} has {has}")
+
+
+def _found() -> list[dict[str, Any]]:
+    from nixwulf.plugins.engines import all_engines
+
+    rows = []
+    for engine in all_engines().values():
+        if engine.elsewhere:
+            continue
+        installation = engine.find_local()
+        places = installation.programs if installation else {}
+        names = engine.local_programs or engine.programs
+        rows.append(
+            {
+                "engine": engine.name,
+                "origin": installation.origin if installation else None,
+                "version": installation.version if installation else None,
+                "programs": {name: str(places[name]) if name in places else None for name in names},
+                "built_from": engine.built_from,
+            }
+        )
+    return rows
+
+
+def _print(found: list[dict[str, Any]]) -> None:
+    """A line an engine, and below it a line a program: a path that is cut off is of no use."""
+    for row in found:
+        name = row["engine"]
+        if row["origin"]:
+            origin = {"path": "on PATH", "cache": "built before"}[row["origin"]]
+            click.echo(f"{name}: {origin}, version {row['version']}")
+            for program, place in row["programs"].items():
+                click.echo(f"  {program}: {place}")
+        else:
+            built = f"; the first run on the lab builds it from {row['built_from']}"
+            click.echo(f"{name}: not found{built if row['built_from'] else ''}")
+
 
 _SHA_DIGITS = 12
 nodes_too = click.option(
@@ -30,7 +184,7 @@ nodes_too = click.option(
 )
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=options.NamedGroup)
 def models() -> None:
     """Get models, push them to nodes over their fastest fabric, and check every copy.
 
@@ -72,8 +226,8 @@ def get(source: str, only: str | None, revision: str | None, sha256: str | None)
 
 @models.command()
 @click.argument("model")
-@machines
-@only_nodes
+@options.machines
+@options.only_nodes
 @click.option("--engine", metavar="NAME", help="Push to the nodes on which this engine reads it.")
 @click.option("--fabric", metavar="NAME", help="Cross this fabric (default: the fastest shared).")
 @click.pass_context
@@ -102,8 +256,8 @@ def push(
     from nixwulf.ops.models.push import push as push_model
     from nixwulf.ops.models.push import readers
 
-    cluster, config = find_cluster(name)
-    names = [node.name for node in choose(cluster, chosen)]
+    cluster, config = options.find_cluster(name)
+    names = [node.name for node in options.choose(cluster, chosen)]
     if not chosen:
         names = readers(cluster, model, engine)
     elif engine:
@@ -113,7 +267,7 @@ def push(
         if node in names:
             raise GateError(words)
         del reached[node]
-    observe = machine_progress()
+    observe = options.machine_progress()
 
     def copied(node: str, got: int, size: int) -> None:
         observe(node, "copy", got / max(1, size))
@@ -135,8 +289,8 @@ def push(
 
 @models.command("ls")
 @nodes_too
-@only_nodes
-@json_format()
+@options.only_nodes
+@options.json_format()
 def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     """List the models of this machine and, with --cluster, of its nodes.
 
@@ -149,7 +303,7 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
     if cluster or chosen:
         listings |= _from(cluster, chosen, "list")
     if form == "json":
-        print_json({"schema_version": "1.0", "machines": listings})
+        options.print_json({"machines": listings}, "models")
         return
     rows = [
         [name, one["name"], _size(one["bytes"]), one["state"], one.get("sha256", "")[:_SHA_DIGITS]]
@@ -170,8 +324,8 @@ def list_(cluster: str | None, chosen: tuple[str, ...], form: str) -> None:
 @models.command()
 @click.argument("model")
 @nodes_too
-@only_nodes
-@json_format()
+@options.only_nodes
+@options.json_format()
 @click.pass_context
 def verify(
     ctx: click.Context, model: str, cluster: str | None, chosen: tuple[str, ...], form: str
@@ -184,7 +338,7 @@ def verify(
     found = _from(cluster, chosen, "verify", model)
     damaged = {name: one["damaged"] for name, one in found.items() if one["damaged"]}
     if form == "json":
-        print_json({"schema_version": "1.0", "machines": found})
+        options.print_json({"machines": found}, "verification")
     else:
         for name, one in found.items():
             words = "hashed for the first time" if one["first"] else "as it was hashed"
@@ -199,7 +353,7 @@ def verify(
 @models.command()
 @click.argument("model")
 @nodes_too
-@only_nodes
+@options.only_nodes
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> None:
     """Remove a model from this machine's folder or, with --cluster, from the nodes'.
@@ -214,7 +368,7 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
         known = {one["name"]: None for listing in listings.values() for one in listing["models"]}
         raise InputError(f"No model {model!r} on {some([*listings])}; {did_you_mean(model, known)}")
     if not yes:
-        confirm(f"Remove {model!r} from {', '.join(having)}?", "--yes")
+        options.confirm(f"Remove {model!r} from {', '.join(having)}?", "--yes")
     on = () if having == [HERE] else tuple(having)
     for name, one in _from(cluster, on, "remove", model).items():
         click.echo(f"{name}: removed {_size(one['bytes'])}")
@@ -223,7 +377,7 @@ def rm(model: str, cluster: str | None, chosen: tuple[str, ...], yes: bool) -> N
 def _from(
     name: str | None, chosen: tuple[str, ...], command: str, *model: str
 ) -> dict[str, dict[str, Any]]:
-    """What a command of the store gives on each chosen node, else here; raises GateError."""
+    """Run a command of the store on each chosen node, else here; raises GateError."""
     from nixwulf.nodes.ssh import each
     from nixwulf.ops.models import store
     from nixwulf.ops.models.push import HERE, checked_name, here, on_node
@@ -232,7 +386,7 @@ def _from(
         own: dict[str, Callable[..., dict[str, Any]]]
         own = {"list": store.list_models, "verify": store.verify, "remove": store.remove}
         return {HERE: here(own[command], *model)}
-    cluster, nodes = open_nodes(name, chosen)
+    cluster, nodes = options.open_nodes(name, chosen)
     values = {"name": checked_name(cluster, *model)} if model else {}
     results = each(lambda node: on_node(node, command, folder=cluster.models, **values), nodes)
     return dict(zip((one.node.name for one in nodes), results, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nixwulf.core.errors import EXIT_USAGE, GateError, InputError, NixwulfError, one_line
-from nixwulf.core.files import known_inputs
+from nixwulf.core.files import known_inputs, titled
 from nixwulf.core.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -175,8 +175,13 @@ def print_form(form: str, module: ModuleType, *found: object) -> None:
         click.echo((module.to_markdown if form == "md" else module.to_json)(*found), nl=False)
 
 
-def print_json(document: object) -> None:
-    """Print JSON, in which a dataclass is an object of its fields, and a set a list."""
+def print_json(document: Mapping[str, object] | Sequence[object], kind: str = "") -> None:
+    """Print JSON, in which a dataclass is an object of its fields, and a set a list.
+
+    kind: of an object that is a document of the command's own, what it is.
+    """
+    if kind and isinstance(document, Mapping):
+        document = titled(kind, document)
 
     def plain(value: object) -> Any:
         return sorted(value) if isinstance(value, frozenset) else vars(value)
@@ -209,7 +214,7 @@ def fail_below(words: str) -> Callable[[Any], Any]:
 
 
 def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """What a range of floats lets through: nothing is below what is no number."""
+    """Refuse NaN and infinity, which a range of floats lets through."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value!r} is no ratio; give one such as 0.95.", ctx, parameter)
     return value

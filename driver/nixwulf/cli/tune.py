@@ -1,30 +1,124 @@
-"""nixwulf tune: the best configuration for a model on a cluster, measured."""
+"""nixwulf predict and tune: the best configuration for a model, predicted, or measured too."""
 
 from __future__ import annotations
 
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nixwulf.cli.options import ENGINE, MODEL, ClusterOption, FilePath, json_format, print_json
-from nixwulf.cli.run_folder import check_new, new_folder, own_folder
-from nixwulf.core.errors import (
-    EXIT_GATE,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_RUN_FAILED,
-    InputError,
-    NixwulfError,
-)
+from nixwulf.cli import options
+from nixwulf.cli.bench import check_new, new_folder, own_folder
+from nixwulf.core import errors
+from nixwulf.plugins.engines import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nixwulf.sweep.plan import Plan
     from nixwulf.tune.search import SearchState
+
+
+# Far above what is run, and far from where numbers overflow.
+_MOST = 10**9
+_COUNT = click.IntRange(0, _MOST)
+_SOME = click.IntRange(1, _MOST)
+
+
+@click.command()
+@click.option(
+    "--cluster", cls=options.ClusterOption, required=True, help="A cluster file, or its name."
+)
+@click.option(
+    "--model",
+    required=True,
+    type=options.MODEL,
+    metavar="M",
+    help="A known model, a GGUF, a folder of safetensors, ORG/REPO of the hub, or a TOML file.",
+)
+@click.option("--quant", default="", help="Its quantization, where the name lacks it: Q4_K_M.")
+@click.option(
+    "--size-gib",
+    default=0.0,
+    type=click.FloatRange(min=0),
+    help="Size of its files, GiB: gives the bits of a weight better than a name.",
+)
+@click.option("--nodes", multiple=True, type=click.IntRange(min=1), help="Repeatable.")
+@click.option("--fabric", "fabrics", multiple=True, metavar="NAME", help="Repeatable.")
+@click.option("--transport", "transports", multiple=True, type=click.Choice(["tcp", "rdma"]))
+@click.option(
+    "--parallelism",
+    "parallelisms",
+    multiple=True,
+    type=click.Choice(["single", "pipeline", "tensor", "replicas"]),
+    help="replicas: a server on each node, and requests spread over them; repeatable.",
+)
+@click.option("--engine", type=options.ENGINE, default=DEFAULT, show_default=True)
+@click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
+@click.option("--n-gen", default=128, show_default=True, type=_SOME)
+@click.option(
+    "--depth", default=0, show_default=True, type=_COUNT, help="Tokens before the prompt."
+)
+@click.option(
+    "--concurrency",
+    "batch",
+    default=1,
+    show_default=True,
+    type=_SOME,
+    help="Sequences that are decoded at once.",
+)
+@click.option("--backend", default="", help="Such as rocm; default: the platform's first.")
+@click.option("--draft-tokens", "drafts", default=0, type=_COUNT, help="Guessed ahead in a step.")
+@click.option(
+    "--draft-acceptance", "acceptance", default=0.0, type=click.FloatRange(0, 1), help="Kept share."
+)
+@click.option(
+    "--measured",
+    metavar="RUN",
+    type=options.FilePath(),
+    help="Take round trips and bandwidth of TCP from the records of this cluster in a folder.",
+)
+@click.option(
+    "--what-if",
+    "what_ifs",
+    multiple=True,
+    metavar="GROUP.NAME.KEY=VALUE",
+    help="Beside it, the speed with a fact changed, such as fabric.cable.latency_us=7; repeatable.",
+)
+@options.table_format
+def predict(
+    cluster: str,
+    model: str,
+    quant: str,
+    size_gib: float,
+    measured: Path | None,
+    what_ifs: tuple[str, ...],
+    form: str,
+    backend: str,
+    **asked: Any,
+) -> None:
+    """Predict the speed of a model on a cluster, before it is bought or measured.
+
+    \b
+    Examples:
+      nixwulf predict --cluster framework-2 --model MiniMax-M2-UD-Q6_K_XL
+      nixwulf predict --cluster framework-2 --model Llama-3.1-70B --quant Q4_K_M \\
+        --nodes 2 --fabric cable --what-if fabric.cable.latency_us=7
+    """
+    from nixwulf.inventory.cluster import load_cluster
+    from nixwulf.perf.scenarios import render
+    from nixwulf.perf.scenarios.candidates import Question
+    from nixwulf.perf.scenarios.facts import links_of, read_model, stated_links
+    from nixwulf.perf.scenarios.forecast import answer
+
+    loaded = load_cluster(cluster)
+    links = stated_links(loaded) | (links_of(measured, loaded) if measured else {})
+    known = read_model(model, quant, size_gib)
+    question = Question(loaded, known, **asked, backend=backend.lower(), measured=links)
+    options.print_form(form, render, answer(question, what_ifs))
+
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_S = 7 * 24 * 3600.0
@@ -41,7 +135,7 @@ class _Duration(click.ParamType[float]):
         match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", str(value))
         seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
         if not 0 < seconds <= _LONGEST_S:
-            raise InputError(
+            raise errors.InputError(
                 f"--budget {str(value)[:40]!r} is no time up to a week; give one such as 90s, 30m "
                 "or 2h."
             )
@@ -49,7 +143,9 @@ class _Duration(click.ParamType[float]):
 
 
 @click.command()
-@click.option("--cluster", cls=ClusterOption, help="The cluster to run on (default: the lab).")
+@click.option(
+    "--cluster", cls=options.ClusterOption, help="The cluster to run on (default: the lab)."
+)
 @click.option(
     "--model",
     required=True,
@@ -59,7 +155,7 @@ class _Duration(click.ParamType[float]):
 @click.option(
     "--facts-of",
     default="",
-    type=MODEL,
+    type=options.MODEL,
     metavar="NAME|FILE",
     help="Where the model's facts are, as predict's --model.",
 )
@@ -84,7 +180,7 @@ class _Duration(click.ParamType[float]):
     "--engine",
     "engines",
     multiple=True,
-    type=ENGINE,
+    type=options.ENGINE,
     metavar="NAME",
     help="Repeatable; default: all there are.",
 )
@@ -101,9 +197,9 @@ class _Duration(click.ParamType[float]):
     help="Requests at once, for the goals throughput and ttft.",
 )
 @click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/).")
+@click.option("--out", type=options.FilePath(), help="Folder of the run (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
-@json_format("Of the ranking: a dry run's, else that of the end.")
+@options.json_format("Of the ranking: a dry run's, else that of the end.")
 @click.pass_context
 def tune(
     ctx: click.Context,
@@ -147,17 +243,17 @@ def tune(
     least = min(one.seconds for one in ranked)
     if decide(ranked, budget).next is None:
         if least > _LONGEST_S:
-            raise InputError(
+            raise errors.InputError(
                 f"The quickest of {len(ranked)} strategies takes more than a week; ask for fewer "
                 "tokens by --n-prompt and --n-gen, or fewer --samples."
             )
         enough = min(2 * least + _UNITS["m"], _LONGEST_S) // _UNITS["m"]
-        raise InputError(
+        raise errors.InputError(
             f"A budget of {minutes(budget)} measures no strategy: the quickest takes about "
             f"{minutes(least)}; give --budget {enough:.0f}m."
         )
     if form == "json" and dry_run:
-        print_json(document(state, budget))
+        options.print_json(document(state, budget), "ranking")
         return
     print_ranking(output(stderr=form == "json"), state, budget)
     if not dry_run:
@@ -196,15 +292,15 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
         with _new_run(folder, plan, state), TerminalProgress(beside) as progress:
             decision = measure(state, plan, folder, budget, progress, on_run_end, load)
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    except NixwulfError as error:
+        code = errors.EXIT_INTERRUPTED
+    except errors.NixwulfError as error:
         if not state.took:
             raise
         error.show()
         code, decision = error.exit_code, Decision(None, "it could not go on")
     if not state.took:
         click.echo(f"Nothing was measured: {decision.why}.", err=True)
-        return EXIT_RUN_FAILED if code is None else code
+        return errors.EXIT_RUN_FAILED if code is None else code
     top = best(state.ranked())
     again = folder / "best.yaml"
     if top is not None:
@@ -214,19 +310,19 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
     render.print_result(console, state, decision, folder, cluster, again)
     click.echo(f"Report: {write(summary_of(folder))}", err=form == "json")
     if form == "json":
-        print_json(render.document(state, budget, decision.why))
-    if state.lacks_watts and code != EXIT_INTERRUPTED:
+        options.print_json(render.document(state, budget, decision.why), "ranking")
+    if state.lacks_watts and code != errors.EXIT_INTERRUPTED:
         render.print_no_watts(console, state)
     return _exit_code(state, found=top is not None) if code is None else code
 
 
 def _exit_code(state: SearchState, *, found: bool) -> int:
     if state.lacks_watts:
-        return EXIT_RUN_FAILED
+        return errors.EXIT_RUN_FAILED
     if found:
-        return EXIT_OK
+        return errors.EXIT_OK
     phases = [record["failure"]["phase"] for record in state.records.values()]
-    return EXIT_GATE if all(phase == "gates" for phase in phases) else EXIT_RUN_FAILED
+    return errors.EXIT_GATE if all(phase == "gates" for phase in phases) else errors.EXIT_RUN_FAILED
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""What all rooms use: errors, guarded reading of files, schemas, units, text."""
+"""Tools for all rooms: errors, guarded reading of files, schemas, units, text."""

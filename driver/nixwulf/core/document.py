@@ -1,7 +1,7 @@
-"""What results are shown in: sentences and tables, on a terminal, as GitHub Markdown and as text.
+"""Documents of sentences and tables, for a terminal, as GitHub Markdown and as text.
 
 A table is described once. It has no borders on a terminal and pipes in Markdown; as plain text
-none of its cells is broken. report/markup.py makes HTML of it.
+none of its cells is broken. report/tables.py makes HTML of it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """What stands over the rows after it, up to the next; without text it only sets them apart."""
+    """The heading of the rows after it, up to the next; without text only a rule."""
 
     text: str = ""
     note: str = ""
@@ -89,17 +89,17 @@ class Table:
 
     @property
     def shape(self) -> list[Column]:
-        """Its columns, also those that are given by their heads."""
+        """The columns, also those that are given by their heads."""
         return [Column(one) if isinstance(one, str) else one for one in self.columns]
 
     @property
     def heads(self) -> list[str]:
-        """Of its columns."""
+        """The heads of its columns."""
         return [column.head for column in self.shape]
 
     @property
     def groups(self) -> list[tuple[RowGroup | None, list[list[Cell]]]]:
-        """Its rows, group by group; None stands for no group."""
+        """The rows, group by group; None stands for no group."""
         found: list[tuple[RowGroup | None, list[list[Cell]]]] = []
         for row in self.rows:
             if isinstance(row, RowGroup):
@@ -112,12 +112,12 @@ class Table:
 
     @property
     def has_groups(self) -> bool:
-        """Whether rows have words over them."""
+        """Tell whether rows have words over them."""
         return any(isinstance(row, RowGroup) and row.text for row in self.rows)
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """Its rows without their groups."""
+        """The rows without their groups."""
         return [row for _, rows in self.groups for row in rows]
 
     @property
@@ -214,7 +214,7 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _widths(table: Table) -> list[int]:
-    """Of the longest cell of each column, its head and its least width."""
+    """Return the width of each column: its longest cell, its head or its least width."""
     return [
         max([len(column.head), len(column.unit), column.width or 0, *map(len, texts)])
         for column, *texts in zip(

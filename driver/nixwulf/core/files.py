@@ -11,6 +11,7 @@ import shlex
 import stat
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -44,7 +45,7 @@ def shipped_text(path: str) -> str:
 
 
 def cache_dir() -> Path:
-    """Where built engines and made models are kept: $XDG_CACHE_HOME/nixwulf or ~/.cache/nixwulf."""
+    """Return the folder of built engines and models: nixwulf in $XDG_CACHE_HOME or ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nixwulf"
 
 
@@ -118,7 +119,7 @@ def _places(folder: str) -> tuple[Path, ...]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there may be a file: of one that cannot be looked at, reading it says why."""
+    """Tell whether there may be a file: of one that cannot be looked at, reading it says why."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -138,7 +139,7 @@ def find_results(path: Path) -> Path:
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """As many bytes of a regular file as there are, at most COUNT; raises InputError."""
+    """Read a regular file's first bytes, at most COUNT; raises InputError."""
     try:
         kind = path.stat().st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a FIFO would be waited for
@@ -154,7 +155,7 @@ def first_bytes(path: Path, count: int) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Some of /proc are regular files that wait for more, and a path may become a FIFO."""
+    """Open a file without waiting: some of /proc wait for more, and a path may become a FIFO."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -364,6 +365,11 @@ def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) 
 def write_json(path: Path, document: object) -> None:
     """Write a JSON document atomically, keys in the order given."""
     write_atomically(path, as_json(document))
+
+
+def titled(kind: str, body: Mapping[str, object]) -> dict[str, object]:
+    """A command's own JSON document: its version, what it is, and what it holds, in that order."""
+    return {"schema_version": "1.0", "kind": kind, **body}
 
 
 def as_json(document: object) -> str:

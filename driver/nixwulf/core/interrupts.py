@@ -30,7 +30,7 @@ _SOON_S = 0.01
 
 
 class _Scope:
-    """What threads wait for and have started: cancelled, it ends, and they start nothing more."""
+    """A scope of threads: cancelled, it ends what they wait for, and they start nothing more."""
 
     def __init__(self, outer: _Scope | None = None) -> None:
         self._lock = threading.RLock()
@@ -74,7 +74,7 @@ _own = threading.local()
 
 
 def _scope() -> _Scope | None:
-    """Of the thread; None in the main thread, where signals raise KeyboardInterrupt."""
+    """Return the thread's scope; None in the main thread, where signals raise KeyboardInterrupt."""
     if threading.current_thread() is threading.main_thread():
         return None
     found: _Scope = getattr(_own, "scope", _root)
@@ -124,7 +124,7 @@ def handle() -> None:
 
 
 def _leave_terminal() -> None:
-    """Where the terminal is gone, nobody reads: words for it must not become errors."""
+    """Redirect words for a terminal that is gone, so that they become no errors."""
     for descriptor in (1, 2):
         try:
             os.write(descriptor, b"")
@@ -196,7 +196,7 @@ def run(
 
 
 def ask(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """As `run`: what a program that reads nothing printed on both streams, as text."""
+    """Run a program that reads nothing; return both streams as text."""
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     return run(command, text=True, encoding="utf-8", errors="replace", **both, **options)
 

@@ -19,7 +19,7 @@ _DATA = re.compile(r"[kKMGT]?i?(bit|b|B)")
 
 
 class MetricFacts(NamedTuple):
-    """What is known of a metric by its name; one without an entry has its name and unit only.
+    """The facts of a metric by its name; one without an entry has its name and unit only.
 
     short: its name in tables; long: in sentences; better: where its unit does not show it;
     predicted: in which unit the performance model predicts it; compared: whether machines and
@@ -63,7 +63,7 @@ class Metric:
     percentiles: Mapping[str, float] | None = None
 
     def document(self) -> dict[str, Any]:
-        """As in a record: mean, and the standard deviation (n-1) of more than one sample."""
+        """Return the record's form: mean, and standard deviation (n-1) of more than one sample."""
         value, stddev, percentiles = self.value, self.stddev, self.percentiles
         if self.samples or value is None:
             value = statistics.fmean(self.samples)
@@ -109,24 +109,24 @@ def percentile(samples: Sequence[float], percent: int) -> float:
 
 
 def short_name(metric: str) -> str:
-    """Its name in tables and charts."""
+    """The name in tables and charts."""
     return _facts(metric).short or metric.replace("_", " ")
 
 
 def long_name(metric: str) -> str:
-    """Its name in sentences."""
+    """The name in sentences."""
     return _facts(metric).long or short_name(metric)
 
 
 def rank(metric: str, unit: str) -> tuple[int, str]:
-    """By what tables sort metrics: those of METRICS, then rates, times, and the rest by name."""
+    """Order metrics in tables: those of METRICS, then rates, times, and the rest by name."""
     if metric in METRICS:
         return list(METRICS).index(metric), metric
     return len(METRICS) + ("more", "less", "").index(better(metric, unit)), metric
 
 
 def is_predicted(metric: str, unit: str) -> bool:
-    """Whether the performance model predicts it, in this unit."""
+    """Tell whether the performance model predicts it, in this unit."""
     return bool(unit) and _facts(metric).predicted == unit
 
 
@@ -138,12 +138,12 @@ def better(metric: str, unit: str) -> Better:
 
 
 def is_time(unit: str) -> bool:
-    """Whether it is seconds, or a fraction of them, of something or of each of many."""
+    """Tell whether it is seconds, or a fraction of them, of something or of each of many."""
     return bool(_TIME.fullmatch(unit))
 
 
 def adds_up(unit: str) -> bool:
-    """Whether N nodes should give N times one: rates of work (tok/s, Gflop/s), not of a link."""
+    """Tell whether N nodes should give N times one: rates of work (tok/s), not of a link."""
     rate = _RATE.fullmatch(unit)
     return bool(rate and not unit.endswith(("/W", "/$")) and not _DATA.fullmatch(rate["counted"]))
 

@@ -42,7 +42,7 @@ def join(folder: Path, name: str, *, link: bool = False) -> Path:
 
 
 def fault(name: object) -> str:
-    """What is wrong with a name; empty for a good one."""
+    """Say what is wrong with a name; empty for a good one."""
     if not isinstance(name, str) or not name:
         return "it is no text"
     if any(unicodedata.category(one) in _UNSEEN for one in name):

@@ -1,4 +1,4 @@
-"""What programs and nodes print: kept up to a limit, and numbers that a machine can have.
+"""Texts that programs and nodes print: kept up to a limit, with numbers that a machine can have.
 
 A program of a node may never stop printing.
 """
@@ -73,7 +73,7 @@ def communicate(
 
 
 def check_numbers(name: str, text: str) -> str:
-    """What a node printed of itself; raises NixwulfError for a number beyond 64 bits, in bytes."""
+    """Check what a node printed; raises NixwulfError for a number beyond 64 bits, in bytes."""
     for found in _LARGE.finditer(text):
         digits, _, kilobytes = found[0].partition(" ")
         times = _KIB if kilobytes else 1

@@ -1,16 +1,23 @@
-"""Queries that choose cases and records: 'nodes=2 model=tiny* fabric!=thunderbolt nodes<=4'."""
+"""Queries that choose cases and records: 'nodes=2 model=tiny* fabric!=thunderbolt nodes<=4'.
+
+Also what is chosen, in groups.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from operator import ge, gt, le, lt
+from typing import TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import did_you_mean
 
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
 _TERM = re.compile(r"([a-z_]+)(!=|<=|>=|=|<|>)(.+)")
 _ORDERS: Mapping[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
@@ -26,7 +33,7 @@ class Term:
     value: str
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Whether the values meet it; a key without a value meets only '!='."""
+        """Tell whether the values meet it; a key without a value meets only '!='."""
         actual = values.get(self.key)
         if self.operator in {"=", "!="}:
             same = actual is not None and fnmatchcase(str(actual), self.value)
@@ -37,7 +44,7 @@ class Term:
 
 
 def is_query(text: str) -> bool:
-    """Whether it has the sign of a term, so that it is no name."""
+    """Tell whether a text has the sign of a term, so that it is no name."""
     return any(sign in text for sign in "=<>")
 
 
@@ -65,5 +72,13 @@ def parse_query(text: str, keys: frozenset[str]) -> tuple[Term, ...]:
 
 
 def matches(terms: tuple[Term, ...], values: Mapping[str, object]) -> bool:
-    """Whether all terms hold."""
+    """Tell whether all terms hold."""
     return all(term.holds(values) for term in terms)
+
+
+def grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
+    """Values by their keys; each key is where it came first."""
+    groups: defaultdict[_K, list[_V]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return dict(groups)

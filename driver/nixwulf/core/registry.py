@@ -57,7 +57,7 @@ class Parameter:
     omitted: bool = False
 
     def problem(self, value: Any) -> str | None:
-        """What was expected instead of a value, or None."""
+        """Say what was expected instead of a value, or None."""
         if type(value) is not type(self.default):
             return f"{type(self.default).__name__}"
         if self.choices and value not in self.choices:
@@ -70,7 +70,7 @@ class Parameter:
 
 
 def parameters_of(name: str, **choices: Iterable[str]) -> dict[str, Parameter]:
-    """Those of a plug-in in data/parameters.toml; choices: of those that the code knows."""
+    """Return a plug-in's rows of data/parameters.toml; choices: of those that the code knows."""
     return {
         key: Parameter(**{**row, "choices": tuple(choices.get(key, row.get("choices", ())))})
         for key, row in _parameters()[name].items()

@@ -72,7 +72,7 @@ def _validator(kind: Kind, tolerant: bool) -> Any:
 
 
 def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[Any]:
-    """As ECMAScript has it, where no line's end may follow what `$` ends: Python's lets one."""
+    """Match as ECMAScript does: no line's end may follow what `$` ends, as Python's lets one."""
     import jsonschema
 
     ended = re.sub(r"\$$", r"\\Z", pattern)
@@ -105,7 +105,7 @@ def check(document: object, kind: Kind, source: str) -> None:
 
 
 def check_one_of_many(document: object, kind: Kind, source: str, *, tolerant: bool) -> None:
-    """As check, but fast for a valid document that came from JSON; tolerant as in problems."""
+    """Check a document as check does, fast for a valid one from JSON; tolerant as in problems."""
     fast = _fast_validator(kind, tolerant)
     if not fast.is_valid(document):
         import orjson
@@ -132,7 +132,7 @@ def _cut(text: str) -> str:
 
 
 def _order(error: Any) -> tuple[bool, list[str]]:
-    """By key; last what is asked for because of the value of another key, which may be wrong."""
+    """Sort by key; last what another key's value asks for, which may be wrong."""
     asked_for = {"then", "else"} & set(error.absolute_schema_path)
     return bool(asked_for), list(map(str, error.absolute_path))
 

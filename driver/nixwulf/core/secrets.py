@@ -1,4 +1,4 @@
-"""What is a secret by its name: options, variables and fields; and texts without those in use."""
+"""Secrets by their names (options, variables, fields), and texts without those in use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IN_USE: set[str] = set()
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether the value of an option, a variable or a field is one, by its name.
+    """Tell whether an option, a variable or a field holds a secret, by its name.
 
     No secret: a number of tokens, and a variable of an owned process that has it in its place.
     """
@@ -43,7 +43,7 @@ def is_secret(name: str, value: str) -> bool:
 
 @cache
 def pattern(secrets: frozenset[str]) -> re.Pattern[str]:
-    """What finds secrets in a text, as they are and as programs write them: in base64, also
+    """Return a pattern of secrets as they are and as programs write them: in base64, also
     within a longer text, in hexadecimal, in percent form and in the escapes of JSON.
     """
     forms = []

@@ -123,7 +123,7 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
 
 
 def did_you_mean(name: str, known: Collection[str], most: int = 1) -> str:
-    """How a sentence about an unknown name ends: with the nearest known names, or with all."""
+    """End a sentence about an unknown name: with the nearest known names, or with all."""
     if near := nearest(name, known, most):
         return f"did you mean {' or '.join(map(repr, near))}?"
     return f"known: {some([*known], _MOST_LISTED) or 'none'}."
@@ -143,14 +143,14 @@ def link_name(fabric: str, transport: str) -> str:
 
 
 def case_name(nodes: int, parallelism: str, link: str) -> str:
-    """How a case differs from the others of its setting: '2 nodes, tensor, lan', or 'one node'."""
+    """Name a case by what differs in its setting: '2 nodes, tensor, lan', or 'one node'."""
     if nodes == 1:
         return "one node"
     return ", ".join(filter(None, (plural(nodes, "node"), parallelism, link)))
 
 
 def unbroken(text: str) -> str:
-    """No line break between a number and its unit."""
+    """Put no-break spaces between numbers and their units."""
     return re.sub(
         r"(\d) (?=(µs|ms|s|tok/s|Gbit/s|GB/s|Gflop/s|%|×|nodes?)\b|%|×)", "\\1\u00a0", text
     )

@@ -46,7 +46,7 @@ _MOST_BYTES = 1 << 22
 
 
 class NoAnswer(NixwulfError):
-    """No whole answer came: a clause that says why.
+    """A missing or cut answer: a clause that says why.
 
     kind: the error's name for those who know HTTP; sent: whether the request may have arrived.
     """
@@ -68,7 +68,7 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """Whether the status is a success."""
+        """Tell whether the status is a success."""
         return OK <= self.status < 300  # noqa: PLR2004
 
     @property
@@ -133,7 +133,7 @@ def client(
 
 @cache  # it takes as long as many small files
 def tls() -> ssl.SSLContext:
-    """What certificates are held against; raises NixwulfError, which names the variables."""
+    """Return the TLS context; raises NixwulfError, which names the variables."""
     import httpx
 
     try:
@@ -263,7 +263,7 @@ def host_of(url: str) -> str:
 
 
 def in_clear(url: str) -> bool:
-    """Whether what goes to an address crosses a network by http, where anybody reads it."""
+    """Tell whether what goes to an address crosses a network by http, where anybody reads it."""
     host = host_of(url)
     try:
         loopback = ipaddress.ip_address(host).is_loopback

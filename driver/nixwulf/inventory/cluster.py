@@ -22,7 +22,7 @@ _WRITER = "nixwulf cluster new HOST... --output"
 
 @dataclass(frozen=True)
 class Shape:
-    """What the lab makes of a fabric: each value holds for one direction.
+    """A fabric's shape in the lab: each value holds for one direction.
 
     delay_us: one-way delay in microseconds; rate_gbps: rate in Gbit/s, None is unlimited;
     loss_percent: share of frames dropped.
@@ -67,7 +67,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class PowerSwitch:
-    """What turns a node off and on from outside.
+    """A switch that turns a node off and on from outside.
 
     An HTTP relay has a url and a channel, from 0; 'wake-on-lan' a mac and a broadcast address, and
     it only turns on; 'command' is run on the driver's machine and has to do both.
@@ -106,7 +106,7 @@ class Node:
 
     @property
     def bandwidth_gbs(self) -> float:
-        """Of its memory, GB/s: its own, else its platform's; 0 where neither is known."""
+        """Memory bandwidth, GB/s: the node's own, else its platform's; 0 for neither."""
         return self.memory_bandwidth_gbs or memory_bandwidth_gbs(load_platform(self.platform))
 
     @property
@@ -115,14 +115,14 @@ class Node:
         return (*self.fabrics, *self.links)
 
     def end_to(self, fabric: str, other: str) -> Attachment | None:
-        """Its end of what joins it to another node on a fabric; None where nothing does.
+        """Return its end of the link to another node on a fabric; None without one.
 
         Of a cable with several ports the first.
         """
         return self.fabrics.get(fabric) or self.links.get(fabric, {}).get(other)
 
     def ends(self, fabric: str, others: Iterable[str] | None = None) -> tuple[Attachment, ...]:
-        """Its ports on a fabric, of cables those to `others`, else to all."""
+        """Return its ports on a fabric, of cables those to `others`, else to all."""
         if fabric in self.fabrics:
             return (self.fabrics[fabric],)
         own = self.links.get(fabric, {})
@@ -131,12 +131,12 @@ class Node:
 
     @property
     def all_ends(self) -> tuple[Attachment, ...]:
-        """Its ends on all fabrics."""
+        """Return its ends on all fabrics."""
         return tuple(end for fabric in self.fabric_names for end in self.ends(fabric))
 
 
 def joins_all(fabric: str, nodes: Sequence[Node]) -> bool:
-    """Whether a fabric joins each two of some nodes."""
+    """Tell whether a fabric joins each two of some nodes."""
     return all(one.end_to(fabric, other.name) for one, other in combinations(nodes, 2))
 
 
@@ -195,7 +195,7 @@ class Cluster:
 
     @property
     def is_lab(self) -> bool:
-        """Whether the nodes are namespaces of this machine."""
+        """Tell whether the nodes are namespaces of this machine."""
         return all(node.platform == LAB_PLATFORM for node in self.nodes)
 
 
@@ -294,7 +294,7 @@ def _fabric(name: str, values: dict[str, Any], source: str) -> Fabric:
 
 
 def _is_no_machine(address: ipaddress.IPv4Address) -> bool:
-    """Whether it means every interface, the machine itself, or a group of machines."""
+    """Tell whether it means every interface, the machine itself, or a group of machines."""
     local = address.is_loopback or address.packed[0] == 0
     return local or address.is_multicast or address.is_reserved
 
@@ -399,7 +399,7 @@ def _check_addresses(cluster: Cluster) -> None:
 
 
 def _check_gateways(cluster: Cluster) -> None:
-    """Whether the addresses are such, a gateway leads out of its network, and a node has one."""
+    """Check that addresses are such, a gateway leads out of its network, and a node has one."""
     written = cluster.document["fabrics"]
     owners = {end.address: node.name for node in cluster.nodes for end in node.all_ends}
     for name, fabric in cluster.fabrics.items():
@@ -439,7 +439,7 @@ def _lab_cables(cluster: Cluster, name: str, nodes: list[str]) -> Ends:
 
 
 def _check_cables(cluster: Cluster) -> None:
-    """Whether both ends of each cable agree, and the control network joins all nodes of one."""
+    """Check that both ends of each cable agree, and the control network joins all its nodes."""
     for name, fabric in cluster.fabrics.items():
         nodes = cluster.nodes_on(name)
         if fabric.control is not None and not (

@@ -37,7 +37,7 @@ class Attachment:
 
     @property
     def ports(self) -> tuple[Attachment, ...]:
-        """Itself and its twins."""
+        """The port and its twins."""
         return (self, *self.twins)
 
 
@@ -45,7 +45,7 @@ Ends = Mapping[str, Mapping[str, Attachment]]
 
 
 def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str | None:
-    """What is wrong with the cables of a fabric, or None.
+    """Say what is wrong with the cables of a fabric, or None.
 
     ends: each node's ends, by the node at the other end; each address is in `subnet`.
     """
@@ -86,7 +86,7 @@ def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str 
 def _link_problem(
     node: str, other: str, port: Attachment, peer: Attachment, prefix: int
 ) -> str | None:
-    """What is wrong with the two addresses of one link, or None."""
+    """Say what is wrong with the two addresses of one link, or None."""
     link = _subnet(port, prefix)
     if prefix < 31 and port.address in {str(link[0]), str(link[-1])}:  # noqa: PLR2004
         return f"node {node!r} has the address {port.address!r}, which in {link} is no node's"
@@ -144,7 +144,7 @@ class FabricKind:
 
     @property
     def by_cable(self) -> bool:
-        """Whether a machine has the interface only while a cable is in it."""
+        """Tell whether a machine has the interface only while a cable is in it."""
         return self.medium == "thunderbolt"
 
 

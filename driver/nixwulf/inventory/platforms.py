@@ -36,7 +36,7 @@ _NO_PRODUCT = frozenset(
 
 @dataclass(frozen=True)
 class Signs:
-    """What a machine says of its make and its chips; empty where it says nothing.
+    """Signs of a machine's make and chips; empty where it gives none.
 
     system: as Nix calls it, such as 'x86_64-linux'. product: of the firmware. cpu: the processor's
     name. compatible: of the device tree. pci: 'vendor:device' of each PCI device. targets: GPUs as
@@ -54,7 +54,7 @@ class Signs:
 
     @property
     def called(self) -> str:
-        """Its product, where that says something, else its processor."""
+        """The product, where that says something, else the processor."""
         return product_of(self) or self.cpu or next(iter(self.compatible), "machine without a name")
 
 
@@ -76,12 +76,12 @@ def platform_names() -> tuple[str, ...]:
 
 
 def gpu_vendor(platform: str | Path) -> str:
-    """Who made the GPU of a platform: amd, apple or nvidia; empty of one that has none."""
+    """Return the maker of a platform's GPU: amd, apple or nvidia; empty without one."""
     return str(load_platform(platform).get("gpu", {}).get("vendor", ""))
 
 
 def is_macos(platform: str | Path) -> bool:
-    """Whether machines of a platform run macOS."""
+    """Tell whether machines of a platform run macOS."""
     return str(load_platform(platform)["system"]).endswith("-darwin")
 
 
@@ -122,7 +122,7 @@ def own_platform(name_or_path: str, folder: Path, who: str) -> str:
 
 
 def user_folder() -> Path:
-    """Where the user's own platforms are: nixwulf/platforms in $XDG_CONFIG_HOME or ~/.config."""
+    """Return the user's own platforms: nixwulf/platforms in $XDG_CONFIG_HOME or ~/.config."""
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(config) / "nixwulf" / "platforms"
 
@@ -158,13 +158,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 @cache
 def _chips() -> dict[str, dict[str, Any]]:
-    """Those of data/chips.toml, in its order."""
+    """Read the chips of data/chips.toml, in its order."""
     tables = read_toml(DATA / "chips.toml")
     return {name: {"name": name, **facts} for name, facts in tables.items()}
 
 
 def memory_bandwidth_gbs(platform: Mapping[str, Any]) -> float:
-    """Of a platform's facts: as measured, else the share of the nominal one; 0 without either."""
+    """Return a platform's bandwidth: measured, else a share of the nominal one; 0 for neither."""
     nominal = platform.get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0)
     measured = platform.get("memory_bandwidth_gbs", {}).get("value", 0.0)
     return float(measured) or NOMINAL_SHARE * float(nominal)
@@ -199,7 +199,7 @@ def generic_of(system: str) -> str:
 
 
 def is_generic(platform: str) -> bool:
-    """Whether nothing is known of a platform's machines but their system."""
+    """Tell whether nothing is known of a platform's machines but their system."""
     return platform.startswith("generic-")
 
 

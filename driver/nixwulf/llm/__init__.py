@@ -27,6 +27,7 @@ elif [ -f "$1" ]; then
 fi
 """
 _MOST_JSON = 1 << 20
+_DESCRIBED = ("architecture", "parameters", "active_parameters", "weights")
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,7 @@ class PlacedModel:
         return {
             "name": self.model.name,
             "random_weights": True,
-            "architecture": random.architecture,
-            "parameters": random.parameters,
-            "active_parameters": random.active_parameters,
-            "weights": random.weights,
+            **{key: getattr(random, key) for key in _DESCRIBED},
             **size,
         }
 
@@ -140,7 +138,7 @@ def place(
     names = [str(file.relative_to(local)) if local.is_dir() else "" for file in files]
 
     def look(node: Connection) -> tuple[str, list[tuple[Path, str]]]:
-        """Where the model is to be on a node, and which files of it are not there yet."""
+        """Find where the model is to be on a node, and which files of it are missing."""
         home = node.script('echo "$HOME"').strip()
         path = f"{home}/.cache/nixwulf/models/{local.name}"
         remotes = [f"{path}/{name}" if name else path for name in names]

@@ -95,7 +95,7 @@ def ensure(model: RandomModel) -> Path:
 
 
 def problem(model: RandomModel) -> str | None:
-    """Why the format cannot hold a model, or None."""
+    """Say why the format cannot hold a model, or None."""
     if (model.architecture, model.weights) == ("llama", "f32"):
         return None
     return (

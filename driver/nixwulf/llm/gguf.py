@@ -172,7 +172,7 @@ class _Reader:
 
 
 def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Header:
-    """By the keys and the names of tensors of llama.cpp; raises one of NOT_OF_A_MODEL.
+    """Read a model by llama.cpp's keys and tensor names; raises one of NOT_OF_A_MODEL.
 
     Layers with tensors of a state, or without heads of a cache, have a state; blocks without either
     (the networks of Nemotron-H) remember nothing. The last blocks may guess ahead (nextn).
@@ -247,7 +247,7 @@ def _part(name: str, size: TensorSize, read: int, tied: bool) -> Part:
 
 
 def _windowed(pattern: Any, architecture: str, count: int) -> Iterable[bool]:
-    """Whether each of COUNT layers looks at a window alone, by a list of them or their period."""
+    """Tell which of COUNT layers look at a window alone, by a list of them or their period."""
     if not isinstance(pattern, int):
         return pattern or [False] * count
     full = 0 if architecture in _WINDOWS["full_first"] else pattern - 1
@@ -255,7 +255,7 @@ def _windowed(pattern: Any, architecture: str, count: int) -> Iterable[bool]:
 
 
 def _kind(parts: set[str], kv_heads: int) -> str:
-    """What a block has to remember by: attention, a state, or nothing (a network alone)."""
+    """Name a block's memory: attention, a state, or nothing (a network alone)."""
     state = any(part.startswith(_STATE) for part in parts)
     if parts and not state and not any(part.startswith(("attn_q", "attn_k")) for part in parts):
         return "network"

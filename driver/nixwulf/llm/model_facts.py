@@ -45,7 +45,7 @@ class Weights:
 
     @property
     def kernels(self) -> str:
-        """What multiplies most of them: by the form, else by about how many bits they have."""
+        """Name the kernels of most weights: by the form, else by about how many bits they have."""
         return self.form or next(name for most, name in _KERNELS if self.routed_bits <= most)
 
 
@@ -141,7 +141,7 @@ class ModelFacts:
         return (others + self.routed * self.weights.routed_bits) / 8
 
     def share(self, tokens: float) -> float:
-        """Of the experts, how many that many tokens touch, if a router chooses evenly."""
+        """Return the share of experts that so many tokens touch, if a router chooses evenly."""
         if not self.routed:
             return 0.0
         return 1.0 - float((1.0 - self.experts_used / self.experts) ** tokens)
@@ -153,7 +153,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a model needs memory for.
+    """The sizes of a model in memory.
 
     layers: bytes of the weights of each layer; embedding, output: bytes of the tensors before and
     after them; tied: of the embedding, the bytes that are the output's matrix too, 0 where it has
@@ -227,7 +227,7 @@ class Header:
     assumptions: tuple[str, ...] = ()
 
     def facts(self, name: str) -> ModelFacts:
-        """What decoding does, with the exact bits of each part."""
+        """Return the facts of decoding, with the exact bits of each part."""
         sizes = self.sizes
         caches = [(sum(w), n) for w, n in zip(sizes.cache_widths, sizes.windows, strict=True)]
         windowed = [width for width, window in caches if width and window]
@@ -260,7 +260,7 @@ class Header:
 
 
 def bytes_by_place(parts: Iterable[Part], layers: int) -> tuple[tuple[int, ...], int, int]:
-    """Of each layer, before them and after them; what follows the last only guesses ahead."""
+    """Return bytes of each layer, before them and after them; the last part only guesses ahead."""
     places: Counter[int | str] = Counter()
     for part in parts:
         places[part.place] += part.size.bytes

@@ -108,7 +108,7 @@ def _weights(shape: list[int]) -> int:
 
 
 def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Header:
-    """By the keys of a config.json and the tensors of all files; raises one of NOT_OF_A_MODEL.
+    """Read a model by its config.json and all tensors; raises one of NOT_OF_A_MODEL.
 
     Packed weights are counted one by one only where config.json has their bits; give another such
     model by the table's facts and the size of its files.

@@ -1,4 +1,4 @@
-"""Which numbers of an output its reader used: those that change the answer when they change.
+"""Numbers of an output that its reader used: those that change the answer when they change.
 
 One rule for all tools, whose readers know nothing of it. What no answer depends on, in the lines
 that hold a result and right around them, is left out, and an import names it.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nixwulf.core.query import grouped
 from nixwulf.outputs import ParseError
 
 # No part of a word, an address, a version, a date or a path; a unit may follow.
@@ -18,9 +19,10 @@ _NUMBER = re.compile(
     r"(?=(?:[kKMGT]?(?:iB|B|b|s|m|u|n|us|ms|ns|%)?(?:/\w+)?)(?![\w:/@]|[.,]\d|-[A-Za-z\d]))"
 )
 _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*(?:[^"{}:]*)$')
-# A label with a number, or a heading between such.
+# A label with a number, a heading between such, or a line that is indented below a result.
 _GOES_ON = re.compile(
     r"\s*[^\W\d][^:=|\n]{0,60}[:=] *(?:[\d.,]+ ?[%\w/]{0,12})?\s*|\W*[^\W\d][^\d\n]*"
+    r"|[ \t]+[^\W\d][^\n]{0,40}(?::|=)[ \t]*[^\n]*|[ \t]+\|.*|\[[A-Za-z ]{1,24}\][^\n]{0,24}:.*"
 )
 _LONG_LINE = 600
 _MOST_TEXT = 60_000
@@ -55,7 +57,7 @@ class Account:
 
 
 def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool = False) -> Account:
-    """What a reader made of the numbers of a text.
+    """Account for the numbers of a text after a reader.
 
     read: of a text its answer, in parts by what they are called; raises ParseError. explain:
     whether to find out which part each number gave.
@@ -81,11 +83,9 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
 
 
 def _kinds(tokens: Sequence[_Token], budget: int) -> list[list[_Token]]:
-    """What is alike together or, where each can be looked at, each alone."""
+    """Group tokens of one kind or, where each can be looked at, each alone."""
     each = 2 * len(tokens) < budget
-    kinds: dict[Hashable, list[_Token]] = {}
-    for token in tokens:
-        kinds.setdefault(token.start if each else token.kind, []).append(token)
+    kinds = grouped((token.start if each else token.kind, token) for token in tokens)
     return list(kinds.values())
 
 
@@ -102,7 +102,7 @@ def _answer(
 
 
 def _other(number: str) -> str:
-    """With another first digit, so that no rounding hides it."""
+    """Change the first digit, so that no rounding hides it."""
     at = next((index for index, char in enumerate(number) if char in "123456789"), 0)
     return f"{number[:at]}{int(number[at]) % 9 + 1}{number[at + 1 :]}"
 
@@ -110,7 +110,7 @@ def _other(number: str) -> str:
 def _unused(
     same: Callable[[Sequence[_Token]], bool], tokens: Sequence[_Token], budget: int
 ) -> tuple[list[_Token], int]:
-    """Those that change nothing, found by halves, and how often the text was read."""
+    """Find numbers that change nothing, by halves, and how often the text was read."""
     found: list[_Token] = []
     parts, reads = [list(tokens)], 0
     while parts and reads < budget:
@@ -195,9 +195,7 @@ def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:
 
 def by_label(left_out: Iterable[tuple[int, str, str]]) -> list[str]:
     """Each label once, with the first line that has it: 'line 9: Peak requests (5 and 2 more)'."""
-    labels: dict[str, list[tuple[int, str]]] = {}
-    for line, label, number in left_out:
-        labels.setdefault(label, []).append((line, number))
+    labels = grouped((label, (line, number)) for line, label, number in left_out)
     return [
         f"line {alike[0][0]}: {label} ({alike[0][1]}"
         + (f" and {len(alike) - 1} more)" if len(alike) > 1 else ")")

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nixwulf import outputs
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, ONE, PAIR, Found, ParseError, Tool, model_of
-from nixwulf.outputs.forms import NUMBER, as_printed, cells, mean_and_deviation, without_result
+from nixwulf.core.text import plural
 
 _FOLDER = DATA / "outputs"
-_NODES = {"": ANY, "one": ONE, "pair": PAIR}
+_NODES = {"": outputs.ANY, "one": outputs.ONE, "pair": outputs.PAIR}
 _PLACE = re.compile(r"(?<!\?P)<(\w+)>")
-_SUBJECT = ("model", "version", "note", "fabric")
+_SUBJECT = ("model", "version", "note", "fabric", "nodes", "parallelism", "transport")
 _NEVER = r"(?!)"
 _SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -31,7 +31,7 @@ _LONGEST_LINE = 4096
 
 
 class _Said(NamedTuple):
-    """What a pattern finds: of the run, of all its metrics, of its section, its own, and beside."""
+    """A pattern's finds: of the run, all its metrics, its section, its own, and beside."""
 
     subject: dict[str, str]
     shared: dict[str, Any]
@@ -42,7 +42,7 @@ class _Said(NamedTuple):
 
 @dataclass
 class _Run:
-    """What the lines of one run gave so far, the first of which is line.
+    """A run as far as its lines gave it; line is the first of them.
 
     shared and observed: of all its metrics; section: of those that come after it; lasting: of the
     runs after it too, unless they say otherwise. names: columns of its table; called: of its
@@ -66,7 +66,7 @@ class _Run:
         return _Run(line, dict(self.subject), dict(self.lasting), lasting=self.lasting)
 
     def add(self, said: _Said, line: int, lasting: Set[str], unsure: Set[str]) -> None:
-        """What a line says; of what two lines state differently, nothing shows which is right."""
+        """Add a line's facts; where two lines disagree, nothing shows which is right."""
         kept = {key: one for key, one in said.shared.items() if key in lasting}
         if kept and not self.line:
             self.lasting |= kept
@@ -84,7 +84,7 @@ class _Run:
         return {key for old, new in both for key in new if old.get(key, new[key]) != new[key]}
 
     def finished(self) -> list[Metric]:
-        """Its metrics with what other lines have of all of them; equal ones are samples."""
+        """Return the metrics, with what other lines have of all of them; equal ones are samples."""
         alike: dict[str, Metric] = {}
         samples: dict[str, list[float]] = {}
         for index, one in enumerate(self.metrics):
@@ -94,7 +94,9 @@ class _Run:
             if key not in alike:
                 alike[key] = replace(one, conditions=conditions, observed=observed)
             samples.setdefault(key, []).extend(one.samples)
-        return as_printed(replace(one, samples=tuple(samples[key])) for key, one in alike.items())
+        return outputs.as_printed(
+            replace(one, samples=tuple(samples[key])) for key, one in alike.items()
+        )
 
 
 class _Description:
@@ -113,6 +115,7 @@ class _Description:
         self.lines += [(_pattern(one), True) for one in own]
         self.begins = re.compile(known.get("begins", _NEVER))
         self.settings: str = known.get("settings", "")
+        self.sources = [re.compile(one) for one in known.get("sources", ())]
         self.tables: Sequence[Mapping[str, Any]] = known.get("tables", ())
 
     def recognises(self, text: str) -> bool:
@@ -136,7 +139,9 @@ class _Description:
         """The columns of a table that a line is the head of, and the table; else none."""
         for table in self.tables:
             if all(name in line for name in table["head"]) and len(line) < _LONGEST_LINE:
-                names = cells(line) or re.findall(_words(table["columns"]), line.lstrip("# "))
+                names = outputs.cells(line) or re.findall(
+                    _words(table["columns"]), line.lstrip("# ")
+                )
                 whole = [one for one in table["columns"] if one.endswith(names[0])]
                 if whole and names[0] not in whole:  # the beginning of a paste is cut off
                     names[0] = whole[0]
@@ -144,23 +149,39 @@ class _Description:
                     return names, table
         return [], {}
 
-    def read(self, text: str) -> list[Found]:
+    def read(self, text: str) -> list[outputs.Found]:
         """A case a run; raises ParseError where there is none."""
-        runs = [_Run()]
-        for number, line in enumerate(text.splitlines(), 1):
-            self._line(number, _short(line), runs)
-        kept = [run for run in runs if run.metrics]
+        streams = {"": [_Run()]}
+        for number, line in enumerate(map(_short, text.splitlines()), 1):
+            source = self._source(line)
+            if source not in streams:
+                streams[source] = [streams[""][-1].next(number)]
+            self._line(number, line, streams[source])
+        every = (run for runs in streams.values() for run in runs)
+        kept = sorted((run for run in every if run.metrics), key=lambda run: run.line)
         tables = sum(bool(run.table) for run in kept)
         found = [
             self._found(run, {"table": number} if tables > 1 else {}, text)
             for number, run in enumerate(kept, 1)
         ]
         if not found:
-            raise without_result(self.name, f"one such as {self.document['example']!r}", text)
+            raise outputs.without_result(
+                self.name, f"one such as {self.document['example']!r}", text
+            )
         return found
 
+    def _source(self, line: str) -> str:
+        """Which process, or which of its requests, a line with a result is of; empty: one of all.
+
+        Several write into one log, a line each in turn.
+        """
+        if not any(pattern.search(line) for pattern, _ in self.lines):
+            return ""
+        found = (one.search(line) for one in self.sources)
+        return next((match[0] for match in found if match), "")
+
     def _line(self, number: int, line: str, runs: list[_Run]) -> None:
-        """What one line gives to the last of the runs, or to one that it begins."""
+        """Give one line's numbers to the last of the runs, or to one that it begins."""
         names, table = self._head(line)
         begins = bool(self.begins.search(line))
         if runs[-1].metrics and (begins or (names and runs[-1].table)):
@@ -182,7 +203,7 @@ class _Description:
                 self._take(match, number, runs, own=own)
 
     def _take(self, match: re.Match[str], line: int, runs: list[_Run], *, own: bool) -> None:
-        """What a pattern finds; a metric that a run has once begins the next one.
+        """Take what a pattern finds; a metric that a run has once begins the next one.
 
         own: whether its conditions are of its own metrics alone.
         """
@@ -224,9 +245,9 @@ class _Description:
     ) -> Metric:
         """A number, or a mean with its deviation, in the unit of records; raises ParseError."""
         known = self.metrics[value]
-        numbers = mean_and_deviation(text.rstrip("% "))
+        numbers = outputs.mean_and_deviation(text.rstrip("% "))
         if numbers is None:
-            raise ParseError(f"{value} is {text[:40]!r}, expected a number.")
+            raise outputs.ParseError(f"{value} is {text[:40]!r}, expected a number.")
         times = known.get("times", 1)
         over = float(observed[known["over"]]) if "over" in known else 1.0
         mean, deviation = _times(numbers[0] / (over or 1.0), times), numbers[1]
@@ -254,14 +275,14 @@ class _Description:
             if value in self.metrics and conditions.get(self.metrics[value].get("of")) != 0:
                 try:
                     yield self._metric(value, text, conditions, beside)
-                except ParseError as error:
+                except outputs.ParseError as error:
                     problem = error.format_message()
-                    raise ParseError(f"{self.name}, line {line}: {problem}") from None
+                    raise outputs.ParseError(f"{self.name}, line {line}: {problem}") from None
 
-    def failed(self) -> Found:
+    def failed(self) -> outputs.Found:
         """A case that has no result."""
         known = self.document
-        return Found(
+        return outputs.Found(
             known.get("benchmark", self.name),
             (),
             machines=known.get("machines", False),
@@ -269,20 +290,24 @@ class _Description:
             engine={"name": known["engine"]} if "engine" in known else {},
         )
 
-    def _found(self, run: _Run, parameters: Mapping[str, Any], text: str) -> Found:
+    def _found(self, run: _Run, parameters: Mapping[str, Any], text: str) -> outputs.Found:
         known, subject = self.document, run.subject
         version = subject.get("version", "")
         note = subject.get("note") or (f"{self.name} {version}" if version else "")
         ends, case = known.get("ends", ""), self.failed()
         alone = re.search(known.get("one_node", _NEVER), str(run.shared.get("label", "")))
+        means = known.get("values", {})
+        count = int(subject.get("nodes", 0))
+        stated = outputs.exactly(count, plural(count, "node")) if count else case.nodes
         return replace(
             case,
             metrics=run.finished(),
-            nodes=ONE if alone else case.nodes,
+            nodes=outputs.ONE if alone else stated,
+            parallelism=means.get(subject.get("parallelism")),
             parameters=parameters,
             engine={**case.engine, "version": version} if case.engine else {},
-            model=model_of(subject.get("model", "")),
-            transport=subject.get("transport"),
+            model=outputs.model_of(subject.get("model", "")),
+            transport=means.get(subject.get("transport"), subject.get("transport")),
             fabric=subject.get("fabric"),
             note="" if version and "engine" in known else note,
             warnings=() if ends in text else (f"It ends before its line {ends!r}.",),
@@ -297,7 +322,7 @@ def _short(line: str) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(_PLACE.sub(rf"(?P<\1>(?<!\\d)(?<!\\d[.,]){NUMBER})", text))
+    return re.compile(_PLACE.sub(rf"(?P<\1>(?<!\\d)(?<!\\d[.,]){outputs.NUMBER})", text))
 
 
 def _words(columns: Mapping[str, str]) -> str:
@@ -308,7 +333,7 @@ def _words(columns: Mapping[str, str]) -> str:
 
 def _row(names: Sequence[str], line: str) -> dict[str, str]:
     """The cells of a line of a table by its columns; empty where it is no row of it."""
-    found = (cells(line) or line.split()) if names else []
+    found = (outputs.cells(line) or line.split()) if names else []
     if not found or len(found) != len(names) or not any(cell[:1].isdigit() for cell in found):
         return {}
     return dict(zip(names, found, strict=True))
@@ -317,7 +342,7 @@ def _row(names: Sequence[str], line: str) -> dict[str, str]:
 def _value(text: str) -> int | float | str:
     if _WHOLE.fullmatch(text):
         return int(text)
-    return float(text) if re.fullmatch(NUMBER, text) else text
+    return float(text) if re.fullmatch(outputs.NUMBER, text) else text
 
 
 def _times(number: float, factor: float) -> float:
@@ -325,10 +350,12 @@ def _times(number: float, factor: float) -> float:
     return float(f"{number * factor:.12g}")
 
 
-def _tool(path: Path) -> Tool:
+def _tool(path: Path) -> outputs.Tool:
     known = _Description(path)
     what, failed = known.document["what"], known.failed()
-    return Tool(known.name, known.recognises, known.read, reads_all=True, what=what, failed=failed)
+    return outputs.Tool(
+        known.name, known.recognises, known.read, reads_all=True, what=what, failed=failed
+    )
 
 
 class Kind(NamedTuple):
@@ -346,7 +373,7 @@ KINDS = tuple(
 
 
 def kind_of(text: str) -> Kind | None:
-    """What a text is of these, or None."""
+    """Name the kind of a text, or None."""
     return next((kind for kind in KINDS if kind.pattern.search(text)), None)
 
 

@@ -1,4 +1,4 @@
-"""What `dllama inference` prints: a line for each batch and token, then two blocks of averages."""
+"""Output of `dllama inference`: a line for each batch and token, then two blocks of averages."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def steps(text: str, kind: str) -> tuple[Step, ...]:
 
 
 def recognises(text: str) -> bool:
-    """Whether the text looks like dllama's, whole or cut short."""
+    """Tell whether the text looks like dllama's, whole or cut short."""
     blocks = all(f"{name}\n" in text for name in _BLOCKS) and "tokens/s: " in text
     return _HEADER in text or blocks or bool(steps(text, "Eval"))
 
@@ -201,11 +201,11 @@ def metrics(
 
 
 def _mean(result: Inference, key: str) -> float:
-    """Of a key of the tokens' lines."""
+    """Return the mean of a key of the tokens' lines."""
     return float(sum(getattr(step, key) for step in result.tokens) / len(result.tokens))
 
 
 def _sync_share(result: Inference) -> float:
-    """Of all tokens together; 0 when all times are cut off to nothing."""
+    """Return the share of synchronization in all tokens; 0 when all times are cut off to 0."""
     sync, compute = _mean(result, "sync_ms"), _mean(result, "compute_ms")
     return 100 * sync / (sync + compute) if sync + compute else 0.0

@@ -1,4 +1,4 @@
-"""What exo's own benchmark writes (exo_bench.py --json-out): a row for each request."""
+"""Output of exo's own benchmark (exo_bench.py --json-out): a row for each request."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import Found, ParseError, Tool, exactly, model_of
-from nixwulf.outputs.forms import json_object
+from nixwulf.outputs import Found, ParseError, Tool, exactly, json_object, model_of
 
 ENGINE = "exo"
 _ROW_KEYS = ("placement_sharding", "placement_instance_meta")
@@ -20,7 +19,7 @@ _Row = tuple[tuple[Any, ...], tuple[int, ...], tuple[float, ...]]
 
 
 def recognises(text: str) -> bool:
-    """Whether the text looks like the benchmark's, whole or cut short."""
+    """Tell whether the text looks like the benchmark's, whole or cut short."""
     return '"runs"' in text and any(f'"{key}"' in text for key in _ROW_KEYS)
 
 

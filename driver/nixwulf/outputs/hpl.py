@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from nixwulf.core.metric import Metric
+from nixwulf.core.query import grouped
 from nixwulf.outputs import Found, Nodes, ParseError, Tool, ToolFailed
 
 _NUMBER = r"[\d.]+(?:[eE][+-]?\d+)?"
@@ -28,7 +29,7 @@ class Problem:
     q: int
 
     def __str__(self) -> str:
-        """As in a sentence."""
+        """Return it as a part of a sentence."""
         return f"n {self.n}, nb {self.nb} on a grid {self.p} x {self.q}"
 
 
@@ -107,9 +108,7 @@ def read(text: str) -> list[Found]:
     processes = "1 process" if ranks == 1 else f"{ranks} processes"
     nodes = Nodes(1 if ranks == 1 else None, 1, ranks, processes)
     program = "hpcc" if "HPC Challenge" in text else "xhpl" if "HPLinpack" in text else None
-    variants: dict[str, list[Solution]] = {}
-    for one in solved:
-        variants.setdefault(one.variant, []).append(one)
+    variants = grouped((one.variant, one) for one in solved)
     found = [
         metric
         for variant, own in variants.items()
@@ -130,9 +129,7 @@ def metrics(
     more: further conditions, such as the program (xhpl or hpcc). state: warm, cold, or None where
     it is not known.
     """
-    alike: dict[Problem, list[Solution]] = {}
-    for one in solved:
-        alike.setdefault(one.problem, []).append(one)
+    alike = grouped((one.problem, one) for one in solved)
     found = []
     for problem, own in alike.items():
         conditions = {**asdict(problem), **more}

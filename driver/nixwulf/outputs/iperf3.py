@@ -11,12 +11,11 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
-from nixwulf.outputs.forms import json_object
+from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed, json_object
 
 _ROW = re.compile(
     r"^\[\s*(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X-[CS])\])?\s+"
@@ -45,7 +44,7 @@ _IPERF2 = re.compile(
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """What all streams of a direction carried in an interval: seconds of the test, Gbit/s."""
+    """An interval of a direction, all streams together: seconds of the test, Gbit/s."""
 
     start_s: float
     end_s: float
@@ -64,7 +63,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class _Test:
-    """What an output reports of its test; the rest is None. ends: pairs of addresses."""
+    """An output's report of its test; the rest is None. ends: pairs of addresses."""
 
     protocol: str
     streams: int | None
@@ -89,7 +88,7 @@ def parse(text: str) -> dict[str, Flow]:
 
 
 def parse_unfinished(text: str) -> dict[str, Flow]:
-    """As parse, of a test that was stopped: the rows there are, perhaps none."""
+    """Parse a test that was stopped: the rows there are, perhaps none."""
     try:
         return _flows(text)[0]
     except ParseError:
@@ -118,21 +117,18 @@ def read(text: str) -> list[Found]:
     direction = "bidir" if len(flows) > 1 else next(iter(flows))
     parameters = {"streams": test.streams, "direction": direction, "seconds": test.seconds}
     return [
-        Found(
-            "iperf3",
-            [_metric(direction, flow, test) for direction, flow in flows.items()],
-            machines=True,
-            nodes=PAIR,
+        replace(
+            _CASE,
+            metrics=[_metric(direction, flow, test) for direction, flow in flows.items()],
             parameters={key: value for key, value in parameters.items() if value is not None},
-            transport="tcp",
             note="iperf 2" if _IPERF2.search(text) else "",
             peer=" ".join(sorted({other for _, other in test.ends})),
         )
     ]
 
 
-_FAILED = Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp")
-TOOL = Tool("iperf3", recognises, read, failed=_FAILED)
+_CASE = Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp")
+TOOL = Tool("iperf3", recognises, read, failed=_CASE)
 
 
 def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:
@@ -235,7 +231,7 @@ def _side(match: re.Match[str], longest: float, side_of_all: str) -> str | None:
 
 
 def _metric(direction: str, flow: Flow, test: _Test) -> Metric:
-    """Its samples are the intervals, where all of them are there and arrived; else the sum is.
+    """Return a metric: its samples are the intervals, if all are there and arrived, else the sum.
 
     The intervals of a sender have in them what is still in buffers at the end.
     """
@@ -294,7 +290,7 @@ def _count(value: Any) -> int | None:
 
 
 def _test_of_text(text: str) -> _Test:
-    """Of its sums: each stream has its number in each direction; seconds: the sender's end."""
+    """Read the sums: each stream has its number in each direction; seconds: the sender's end."""
     streams: dict[str, set[str]] = {}
     seconds: set[int] = set()
     for line in _SUMMED.finditer(text):

@@ -20,8 +20,18 @@ from typing import Any
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import Found, Nodes, ParseError, Tool, exactly
-from nixwulf.outputs.forms import NUMBER, cells, failure, mean_and_deviation, without_result
+from nixwulf.outputs import (
+    NUMBER,
+    Found,
+    Nodes,
+    ParseError,
+    Tool,
+    cells,
+    exactly,
+    failure,
+    mean_and_deviation,
+    without_result,
+)
 
 ENGINE = "llama.cpp"
 _DECODER = json.JSONDecoder()
@@ -90,7 +100,7 @@ class LlamaBenchRow:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What the run was set to, by the keys of its JSON; rows that agree share it."""
+        """Return a run's settings, by the keys of its JSON; rows that agree share it."""
         found = self.details
         names = _settings_among(tuple(found))
         return _settings(tuple((n, found[n]) for n in names if isinstance(found[n], _SCALARS)))
@@ -314,12 +324,12 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
 
 
 def _is_head(found: Sequence[str]) -> bool:
-    """Whether cells are the head of its table, in any order; llama-benchy's has more of t/s."""
+    """Tell whether cells are its table's head, in any order; llama-benchy's has more of t/s."""
     return set(found) >= _HEAD and "ttfr (ms)" not in found
 
 
 def _is_row(found: list[str], head: list[str]) -> bool:
-    """Whether it is a row of its table, and not the head of somebody's own with pp512 and tg128."""
+    """Tell whether cells are a row of its table, and no head of somebody's own with pp512."""
     row = _columns(found, head)
     if not _TEST.fullmatch(row.get("test", "")):
         return False
@@ -375,7 +385,7 @@ def _ended(
 
 
 def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> int | None:
-    """Those that the command named or, where it is not known, those that the log names."""
+    """Return the servers that the command named or, where it is not known, the log."""
     if named is not None or endpoints:
         return len(endpoints if named is None else named)
     return 0 if backend and "RPC" not in backend else None
@@ -396,7 +406,7 @@ def _speed(value: Any, line: int) -> float:
 
 
 def _warnings(lines: Sequence[str], first: int) -> tuple[int, tuple[str, ...]]:
-    """Of one run: what it printed whole before a crash is kept, with a warning; and its line."""
+    """Warn of a run that crashed, whose whole rows are kept; and its line."""
     line, words = failure(lines, first)
     if line:
         return line, (f"The output reports a failure{words}",)
@@ -412,7 +422,8 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     keys = {key for one in reported for key in one}
     differing = {key for key in keys if len({one.get(key) for one in reported}) > 1}
     # A table has a column for what was not left at its default; JSON has all there is.
-    shown = {*_ALWAYS, *differing} if "model_filename" in first.details else None
+    chosen = {key for one in reported for key, value in one.items() if _is_chosen(key, value)}
+    shown = {*_ALWAYS, *differing, *chosen} if "model_filename" in first.details else None
     return Found(
         "llama-bench",
         [metric(row, shown) for row in rows],
@@ -423,6 +434,12 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
         warnings=warnings,
         line=first.line,
     )
+
+
+def _is_chosen(key: str, value: object) -> bool:
+    """Whether a setting of JSON is not at its default; CSV has 0 and 1 for JSON's booleans."""
+    plain = str(int(value)) if isinstance(value, bool) else str(value)
+    return bool(plain != _COLUMNS["defaults"].get(key))
 
 
 def _nodes(row: LlamaBenchRow) -> Nodes:

@@ -13,8 +13,16 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import Found, ParseError, Tool, model_of
-from nixwulf.outputs.forms import cells, json_object, mean_and_deviation, without_result
+from nixwulf.outputs import (
+    Found,
+    ParseError,
+    Tool,
+    cells,
+    json_object,
+    mean_and_deviation,
+    model_of,
+    without_result,
+)
 
 _TEST = re.compile(
     r"(?P<context>ctx_)?(?P<kind>pp|tg)(?P<tokens>[0-9]{1,9})?(?: @ d(?P<depth>[0-9]{1,9}))?"
@@ -33,7 +41,7 @@ _HUGE = 10**300
 
 
 def column(kind: str, metric: str) -> str | None:
-    """Which of COLUMNS has a metric of a test, 'pp' or 'tg'; None: none has."""
+    """Return the column of COLUMNS with a metric of a test, 'pp' or 'tg', or None."""
     names = {**_SPEEDS[kind], **(_TIMES if kind == "pp" else {})}
     return next((one for one in COLUMNS if names.get(one) == metric), None)
 
@@ -99,7 +107,7 @@ def _found(report: Mapping[str, Any]) -> Found:
 
 
 def _of_test(test: Mapping[str, Any], kind: str) -> Iterator[Metric]:
-    """What an object of its JSON has of the prompt (pp) or the generation (tg).
+    """Read the prompt (pp) or the generation (tg) of an object of its JSON.
 
     Of one request at a time each speed is there twice, of the request and of all.
     """
@@ -145,7 +153,7 @@ def _is_head(found: list[str]) -> bool:
 
 
 def _metrics(row: Mapping[str, str], line: int) -> Iterator[Metric]:
-    """Of one test, such as 'tg128 @ d4096 (c2)'."""
+    """Return the metrics of one test, such as 'tg128 @ d4096 (c2)'."""
     columns = {}
     for name, cell in row.items():
         if name not in {"model", "test"} and cell:

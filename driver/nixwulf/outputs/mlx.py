@@ -1,14 +1,13 @@
-"""What mlx_lm.benchmark prints on rank 0: a line for each trial."""
+"""Output of mlx_lm.benchmark on rank 0: a line for each trial."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, Found, ParseError, Tool, exactly, model_of
-from nixwulf.outputs.forms import without_result
+from nixwulf.outputs import ANY, Found, ParseError, Tool, exactly, model_of, without_result
 
 ENGINE = "mlx"
 _TIMING = re.compile(r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)")
@@ -16,11 +15,14 @@ _TRIAL = re.compile(r"Trial (\d+): +(.*)")
 _NUMBER = re.compile(r"[0-9]+\.[0-9]{3}")  # any other is nan, or cut short
 _KEYS = ("prompt_tps", "generation_tps", "peak_memory", "total_time")
 # Lines of mlx.launch and of the two backends.
-_RUNNING = re.compile(r"\[INFO\] Running (?:\S*/)?mlx_lm\.benchmark (?P<arguments>[^\x1b\n]*)")
+_RUNNING = re.compile(
+    r"(?P<launcher>\[INFO\] Running (?:\S*/)?|\bmlx\.launch\b[^\n]*[ /])?"
+    r"\bmlx_lm\.benchmark (?P<arguments>[^\x1b\n]*)"
+)
 _MODEL = re.compile(r"--model[ =](\S+)")
 _COMPLETED = re.compile(r"\[INFO\] Node with rank (\d{1,6}) completed")
 _CUT_SHORT = "The output has no averages: it ended before all trials were done."
-_TRANSPORTS = {"[ring]": "tcp", "[jaccl]": "rdma"}
+_TRANSPORTS = {r"\[ring\]|--backend[ =]ring\b": "tcp", r"\[jaccl\]|--backend[ =]jaccl\b": "rdma"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def parse(text: str) -> Trials:
 
 
 def recognises(text: str) -> bool:
-    """Whether the text looks like the benchmark's, whole or cut short."""
+    """Tell whether the text looks like the benchmark's, whole or cut short."""
     return any(line in text for line in ("Running warmup..", "Timing with prompt_tokens="))
 
 
@@ -81,26 +83,25 @@ def read(text: str) -> list[Found]:
     arguments = running["arguments"] if running else ""
     model = _MODEL.search(arguments)
     ranks = len(set(_COMPLETED.findall(text)))
-    transports = [how for mark, how in _TRANSPORTS.items() if mark in text]
+    transports = [how for mark, how in _TRANSPORTS.items() if re.search(mark, text)]
     # Of several ranks: without the option, mlx_lm splits each layer.
     split = "pipeline" if "--pipeline" in arguments else "tensor"
     return [
-        Found(
-            "mlx_lm.benchmark",
-            metrics(result),
+        replace(
+            _CASE,
+            metrics=metrics(result),
             nodes=exactly(ranks, f"{ranks} nodes") if ranks else ANY,
             parameters={"n_prompt": result.prompt_tokens, "n_gen": result.generation_tokens},
-            engine={"name": ENGINE},
             model=model_of(model[1]) if model else {},
             transport=transports[0] if len(transports) == 1 else None,
-            parallelism=split if running else None,
+            parallelism=split if running and running["launcher"] else None,
             warnings=() if "Averages: " in text else (_CUT_SHORT,),
         )
     ]
 
 
-_FAILED = Found("mlx_lm.benchmark", (), engine={"name": ENGINE})
-TOOL = Tool("mlx_lm.benchmark", recognises, read, failed=_FAILED)
+_CASE = Found("mlx_lm.benchmark", (), engine={"name": ENGINE})
+TOOL = Tool("mlx_lm.benchmark", recognises, read, failed=_CASE)
 
 
 def metrics(result: Trials) -> list[Metric]:

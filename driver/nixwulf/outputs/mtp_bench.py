@@ -9,8 +9,7 @@ from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import Found, ParseError, Tool, model_of
-from nixwulf.outputs.forms import json_object
+from nixwulf.outputs import Found, ParseError, Tool, json_object, model_of
 
 ENGINE = "llama.cpp"
 _TOOL = "mtp-bench"

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, exactly
-from nixwulf.outputs.forms import as_printed
+from nixwulf.outputs import ANY, Found, ParseError, Tool, ToolFailed, as_printed, exactly
 
 _AVERAGE = re.compile(r"^\s*# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _OUT_OF_BOUNDS = re.compile(r"^\s*# Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>\w+)")
@@ -152,7 +151,7 @@ def read(text: str) -> list[Found]:
 
 
 def _is_cut(table: NcclTable, end: str) -> bool:
-    """Whether the average ends the text with fewer digits than %g has, and is none of its rows."""
+    """Tell whether the average ends the text with fewer digits than %g has, and is no row."""
     match = _AVERAGE.fullmatch(end.rstrip())
     rates = [one["busbw"] for row in table.rows for one in row.placed.values() if "busbw" in one]
     digits = len(match["value"].replace(".", "").lstrip("0")) if match else _DIGITS
@@ -235,7 +234,7 @@ def _transport(text: str, hosts: int) -> str | None:
 
 
 def _row(names: Sequence[str], words: Sequence[str], number: int) -> NcclRow:
-    """Of a name that is there twice, the first is out of place."""
+    """Read a row; of a name that is there twice, the first is out of place."""
     size = words[names.index("size")] if "size" in names else ""
     placed: dict[str, dict[str, float]] = {}
     seen: Counter[str] = Counter()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
+from nixwulf.core.query import grouped
 from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _HEADING = re.compile(
@@ -109,10 +110,7 @@ def read(text: str) -> list[Found]:
     }
     devices = {row.details.get("device") for row in rows}
     seen = {"device": devices.pop()} if len(devices) == 1 else {}
-    groups: dict[tuple[Any, ...], list[LatencyRow | BandwidthRow]] = {}
-    for row in rows:
-        key = (type(row), row.bytes, *sorted(row.details.items()))
-        groups.setdefault(key, []).append(row)
+    groups = grouped(((type(row), row.bytes, *sorted(row.details.items())), row) for row in rows)
     metrics = []
     for own in groups.values():
         details = {key: value for key, value in own[0].details.items() if key not in seen}
@@ -121,21 +119,12 @@ def read(text: str) -> list[Found]:
     several = (
         f"{len(titles)} tests are in this output, and its rows do not show of which they are.",
     )
-    return [
-        Found(
-            "perftest",
-            metrics,
-            machines=True,
-            nodes=PAIR,
-            transport="rdma",
-            peer=" ".join(sorted(set(_PEER.findall(text)))),
-            warnings=several if len(titles) > 1 else (),
-        )
-    ]
+    peer, warnings = " ".join(sorted(set(_PEER.findall(text)))), several if len(titles) > 1 else ()
+    return [replace(_CASE, metrics=metrics, peer=peer, warnings=warnings)]
 
 
-_FAILED = Found("perftest", (), machines=True, nodes=PAIR, transport="rdma")
-TOOL = Tool("perftest", recognises, read, failed=_FAILED)
+_CASE = Found("perftest", (), machines=True, nodes=PAIR, transport="rdma")
+TOOL = Tool("perftest", recognises, read, failed=_CASE)
 
 
 def metric(

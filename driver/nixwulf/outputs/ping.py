@@ -41,7 +41,7 @@ def parse(text: str) -> Replies:
 
 
 def recognises(text: str) -> bool:
-    """Its statistics."""
+    """Tell whether the text has ping's statistics."""
     return "packets transmitted" in text and _COUNTS.search(text) is not None
 
 
@@ -65,20 +65,11 @@ def read(text: str) -> list[Found]:
         one = replace(one, distribution=False, value=times["avg"], stddev=times["mdev"])
         one = replace(one, observed={**one.observed, **seen})
     peer = _PEER.search(text)
-    return [
-        Found(
-            "latency",
-            [one],
-            machines=True,
-            nodes=PAIR,
-            parameters={"method": "ping"},
-            peer=peer[1] if peer else "",
-        )
-    ]
+    return [replace(_CASE, metrics=[one], peer=peer[1] if peer else "")]
 
 
-_FAILED = Found("latency", (), machines=True, nodes=PAIR, parameters={"method": "ping"})
-TOOL = Tool("ping", recognises, read, failed=_FAILED)
+_CASE = Found("latency", (), machines=True, nodes=PAIR, parameters={"method": "ping"})
+TOOL = Tool("ping", recognises, read, failed=_CASE)
 
 
 def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = None) -> Metric:
@@ -88,12 +79,5 @@ def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = 
     where it is not known.
     """
     lost = {"lost": replies.lost}
-    return Metric(
-        "ping_round_trip",
-        "us",
-        replies.samples,
-        state,
-        conditions,
-        distribution=True,
-        observed=lost,
-    )
+    name, trips = "ping_round_trip", replies.samples
+    return Metric(name, "us", trips, state, conditions, distribution=True, observed=lost)

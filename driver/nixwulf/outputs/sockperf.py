@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
@@ -76,16 +76,11 @@ def read(text: str) -> list[Found]:
         raise ParseError("sockperf has no line 'IP = ... # TCP' or '# UDP' that shows what it is.")
     protocol = match[2].lower()
     state = "warm" if "Warmup stage" in text else None
-    if found:
-        one = metric(found, found.samples, protocol, state=state)
-    else:
-        one = _mean(text, protocol, state)
+    trips = metric(found, found.samples, protocol, state=state) if found else None
     return [
-        Found(
-            "latency",
-            [one],
-            machines=True,
-            nodes=PAIR,
+        replace(
+            _CASE,
+            metrics=[trips or _mean(text, protocol, state)],
             parameters={"method": protocol},
             transport="tcp" if protocol == "tcp" else None,
             peer=match[1],
@@ -93,7 +88,8 @@ def read(text: str) -> list[Found]:
     ]
 
 
-TOOL = Tool("sockperf", recognises, read, failed=Found("latency", (), machines=True, nodes=PAIR))
+_CASE = Found("latency", (), machines=True, nodes=PAIR)
+TOOL = Tool("sockperf", recognises, read, failed=_CASE)
 
 
 def metric(
@@ -108,19 +104,13 @@ def metric(
     kept: those that become samples, us. protocol: "tcp" or "udp". conditions: what tells them from
     others, such as bytes of a message. state: "warm", "cold", or None where nothing shows it.
     """
-    return Metric(
-        f"{protocol}_round_trip",
-        "us",
-        tuple(kept),
-        state,
-        conditions or {},
-        distribution=True,
-        observed={"round_trips": len(found.samples)},
-    )
+    name, seen = f"{protocol}_round_trip", {"round_trips": len(found.samples)}
+    known = conditions or {}
+    return Metric(name, "us", tuple(kept), state, known, distribution=True, observed=seen)
 
 
 def _mean(text: str, protocol: str, state: str | None) -> Metric:
-    """Of a summary; what sockperf calls latency is half a round trip."""
+    """Return the mean of a summary; what sockperf calls latency is half a round trip."""
     kind, mean = _SUMMARY.findall(text)[0]
     times = 2.0 if kind == "Latency" else 1.0
     seen: dict[str, int | float] = {

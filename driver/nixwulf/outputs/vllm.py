@@ -11,8 +11,7 @@ from typing import Any
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import Found, ParseError, Tool, ToolFailed, model_of
-from nixwulf.outputs.forms import as_printed, json_object
+from nixwulf.outputs import Found, ParseError, Tool, ToolFailed, as_printed, json_object, model_of
 
 ENGINE = "vllm"
 _SERVE = "vllm bench serve"
@@ -139,7 +138,7 @@ def served(
 
 
 def _warnings(text: str, found: ServeResult) -> Iterator[str]:
-    """What a reader of the numbers has to know: failed requests, and what a paste lacks."""
+    """Warn a reader of the numbers: of failed requests, and of what a paste lacks."""
     if found.failed:
         yield f"Of {found.completed + found.failed} requests {found.failed} failed."
     begun = [one.end() for one in _BEGUN.finditer(text)]
@@ -191,7 +190,7 @@ def _time(
     conditions: Mapping[str, Any],
     state: str | None,
 ) -> Metric:
-    """Of the means and percentiles of each pass; of one pass all of them are kept."""
+    """Pool means and percentiles of passes; of one pass all of them are kept."""
     tails = [one["p99"] for one in times if "p99" in one]
     seen, whole = {"p99_ms": max(tails)} if tails else {}, None
     if len(times) == 1:
@@ -261,7 +260,7 @@ def _printed(text: str) -> dict[str, Any]:
 
 
 def _options(text: str) -> dict[str, str]:
-    """Those of a command, and of a run that argparse printed last."""
+    """Read the options of a command, and of a run that argparse printed last."""
     at_once = re.findall(rf"{_AT_ONCE}(\d+)\W*?$", text, re.MULTILINE | re.IGNORECASE)
     values: dict[str, str] = {"max_concurrency": at_once[0]} if at_once else {}
     for line in _OPTIONS.findall(_CONTINUED.sub(" ", text)):
@@ -324,6 +323,6 @@ def _number(values: Mapping[str, Any], key: str) -> float:
 
 
 def _milliseconds(saved: Any) -> list[float]:
-    """Of the seconds of one request, or of a list of them."""
+    """Convert seconds of one request, or of a list of them, to milliseconds."""
     times = saved if isinstance(saved, list) else [saved]
     return [_number({"time": one}, "time") * _MS_A_SECOND for one in times]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log
-from typing import NamedTuple
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import Band
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import Constants, choose, family
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.work import PARTS, Work, decode_step, prompt_pass, tokens_a_step
+from nixwulf.perf.inputs import Constants, FabricFacts, PlatformFacts, Strategy, choose, family
+from nixwulf.perf.work import PARTS, Configuration, Work, decode_step, prompt_pass, tokens_a_step
 from nixwulf.plugins.engines import performance
 
 METRICS = ("decode", "prompt", "serve")
@@ -46,15 +44,6 @@ class Prediction:
     def band(self) -> Band:
         """The value and its interval."""
         return Band(self.value, self.low, self.high)
-
-
-class Configuration(NamedTuple):
-    """Nodes, the model that they run and how; fabric: the link between them, None on one node."""
-
-    platforms: Sequence[PlatformFacts]
-    model: ModelFacts
-    strategy: Strategy
-    fabric: FabricFacts | None
 
 
 def predict(
@@ -124,7 +113,7 @@ def token_parts(
 
 
 def _rests_on(basis: int, engine: str, chip: str, strategy: Strategy, model: ModelFacts) -> str:
-    """How many published configurations stand behind a prediction, and what too few mean."""
+    """Count the published configurations that a prediction rests on, and say what too few mean."""
     kernels = _KERNELS.get(model.weights.kernels, model.weights.kernels)
     one_node = strategy.parallelism == "single"
     what = f"{engine} on {chip}, {'one node' if one_node else strategy.parallelism}, {kernels}"
@@ -137,7 +126,7 @@ def _rests_on(basis: int, engine: str, chip: str, strategy: Strategy, model: Mod
 def doubt(
     parts: Mapping[str, float], known: Constants, model: ModelFacts, strategy: Strategy, metric: str
 ) -> tuple[float, float]:
-    """How much longer and how much shorter than predicted a time may be, as logarithms of 80 %.
+    """Return how much longer and how much shorter a time may be, as logarithms of 80 %.
 
     Each part goes to the end of its own interval, and what it adds or saves is summed in squares: a
     small part whose constant is hardly known can make a time much longer, and never much shorter.
@@ -175,18 +164,17 @@ def total(of: Configuration, metric: str) -> tuple[Work, float]:
 
 
 def _works(of: Configuration, metric: str) -> tuple[dict[str, Work], float]:
-    """That of prompts and that of decoding; of a metric that has both, both."""
-    platforms, model, strategy, fabric = of
+    """Return the work of prompts and of decoding; of a metric that has both, both."""
+    strategy = of.strategy
     _check(of, metric)
     if metric == "decode":
-        step = decode_step(platforms, model, fabric, strategy)
-        return {"decode": step}, tokens_a_step(strategy)
-    prompts = {"prompt": prompt_pass(platforms, model, fabric, strategy)}
+        return {"decode": decode_step(of)}, tokens_a_step(strategy)
+    prompts = {"prompt": prompt_pass(of)}
     if metric == "prompt":
         return prompts, float(strategy.n_prompt * strategy.batch)
-    steps = strategy.n_gen * strategy.batch / tokens_a_step(strategy)
-    answers = decode_step(platforms, model, fabric, strategy).times(steps)
-    return prompts | {"decode": answers}, float(strategy.n_gen * strategy.batch)
+    tokens = float(strategy.n_gen * strategy.batch)
+    answers = decode_step(of).times(tokens / tokens_a_step(strategy))
+    return prompts | {"decode": answers}, tokens
 
 
 def _check(of: Configuration, metric: str) -> None:

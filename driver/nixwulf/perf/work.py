@@ -1,4 +1,4 @@
-"""How much of each thing a step asks for, before any constant.
+"""The work of a step, before any constant.
 
 Decode, prompt and serve are sums of it. Times here are those of perfect hardware, counts are of
 what the host has to do. A prediction is their sum, each over or times its constant, so the
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import ceil, inf, log2
 from operator import add, attrgetter
+from typing import NamedTuple
 
 from nixwulf.inventory.fabrics import MAC_RDMA_KINDS
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import Constants
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
+from nixwulf.perf.inputs import Constants, FabricFacts, PlatformFacts, Strategy
 from nixwulf.plugins.engines import Performance, performance
 
 PARTS = ("weights", "cache", "compute", "dispatch", "hops", "sync", "attention")
@@ -68,7 +68,7 @@ class Work:
         return Work(*map(add, _all(self), _all(other)))
 
     def times(self, count: float) -> Work:
-        """That many of it."""
+        """Multiply it."""
         return Work(*(one * count for one in _all(self)))
 
     def parts(self, constants: Constants) -> dict[str, float]:
@@ -92,22 +92,24 @@ class Work:
 _all = attrgetter(*(field.name for field in fields(Work)))
 
 
+class Configuration(NamedTuple):
+    """Nodes, the model that they run and how; fabric: the link between them, None on one node."""
+
+    platforms: Sequence[PlatformFacts]
+    model: ModelFacts
+    strategy: Strategy
+    fabric: FabricFacts | None
+
+
 def forward(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    fabric: FabricFacts | None,
-    strategy: Strategy,
-    *,
-    tokens: float,
-    sequences: int,
-    depth: float,
-    prompt: bool = False,
+    of: Configuration, *, tokens: float, sequences: int, depth: float, prompt: bool = False
 ) -> Work:
     """The work of one pass of some tokens through all layers.
 
-    fabric: the link between the nodes; None on one node. depth: tokens in the cache of each
-    sequence. prompt: whether they are a chunk of one: weights are read while others are multiplied.
+    depth: tokens in the cache of each sequence. prompt: whether they are a chunk of one: weights
+    are read while others are multiplied.
     """
+    platforms, model, strategy, fabric = of
     nodes = len(platforms)
     tensor = strategy.parallelism == "tensor" and nodes > 1
     shares = _shares(platforms, strategy, tensor=tensor)
@@ -143,18 +145,12 @@ def forward(
     work = Work(*map(max if tensor else sum, columns)) + Work(launches=_launches(model))
     if nodes == 1 or fabric is None:
         return work
-    return work + _exchanges(platforms, model, fabric, strategy, tokens, depth)
+    return work + _exchanges(of, fabric, tokens, depth)
 
 
-def _exchanges(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    fabric: FabricFacts,
-    strategy: Strategy,
-    tokens: float,
-    depth: float,
-) -> Work:
-    """What several nodes exchange in a pass: sums of a split of tensors, hops of a pipeline."""
+def _exchanges(of: Configuration, fabric: FabricFacts, tokens: float, depth: float) -> Work:
+    """Exchanges of several nodes in a pass: sums of a split of tensors, hops of a pipeline."""
+    platforms, model, strategy, _ = of
     nodes, engine = len(platforms), performance(strategy.engine)
     # A head with a GPU computes itself, one without gives its share to an RPC server beside it.
     servers = nodes - (platforms[0].kind != "cpu")
@@ -169,39 +165,25 @@ def _exchanges(
     return Work(hops=count, latency=count * latency, transfer=(nodes - 1) * transfer)
 
 
-def decode_step(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    fabric: FabricFacts | None,
-    strategy: Strategy,
-) -> Work:
-    """One step of a batch, with the cache half full; with drafts, all of them checked.
-
-    fabric: the link between the nodes; None on one node.
-    """
+def decode_step(of: Configuration) -> Work:
+    """One step of a batch, with the cache half full; with drafts, all of them checked."""
+    _, model, strategy, _ = of
     depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
     batch, per_guess = strategy.batch, performance(strategy.engine).verifying
     checked = batch * (1 + strategy.drafts)
-    step = forward(platforms, model, fabric, strategy, tokens=checked, sequences=batch, depth=depth)
+    step = forward(of, tokens=checked, sequences=batch, depth=depth)
     if not strategy.drafts:
         return step
     # A draft is one layer and the output matrix (https://arxiv.org/abs/2412.19437, 2.2).
-    one = forward(platforms, model, fabric, strategy, tokens=batch, sequences=batch, depth=depth)
+    one = forward(of, tokens=batch, sequences=batch, depth=depth)
     output = model.vocabulary * model.hidden / max(model.active, 1.0)
     draft = one.times(1 / model.layers + per_guess) + Work(weights=output * one.weights)
     return step + draft.times(strategy.drafts)
 
 
-def prompt_pass(
-    platforms: Sequence[PlatformFacts],
-    model: ModelFacts,
-    fabric: FabricFacts | None,
-    strategy: Strategy,
-) -> Work:
-    """All tokens of the batch's prompts, in chunks as the engine takes them.
-
-    fabric: the link between the nodes; None on one node.
-    """
+def prompt_pass(of: Configuration) -> Work:
+    """All tokens of the batch's prompts, in chunks as the engine takes them."""
+    strategy = of.strategy
     tokens = strategy.n_prompt * strategy.batch
     chunk = strategy.chunk or performance(strategy.engine).prompt_chunk
     count = ceil(tokens / chunk)
@@ -210,8 +192,8 @@ def prompt_pass(
     each = tokens / count
     depth = strategy.depth + strategy.n_prompt / 2
     # Only its last token asks for an answer.
-    shape = (platforms, model.silent, fabric, strategy)
-    one = forward(*shape, tokens=each, sequences=1, depth=depth, prompt=True)
+    silent = of._replace(model=of.model.silent)
+    one = forward(silent, tokens=each, sequences=1, depth=depth, prompt=True)
     return one.times(count)
 
 
@@ -223,7 +205,7 @@ def tokens_a_step(strategy: Strategy) -> float:
 def _shares(
     platforms: Sequence[PlatformFacts], strategy: Strategy, *, tensor: bool
 ) -> Sequence[float]:
-    """Of the weights: equal parts, but a pipeline is cut as the strategy says, else by memory."""
+    """Return shares of the weights: equal; a pipeline's by the strategy, else by memory."""
     count = len(platforms)
     if shares := strategy.shares_of(count):
         return shares
@@ -240,14 +222,14 @@ def _weight_bytes(model: ModelFacts, tokens: float) -> float:
 
 
 def _handed_on_bytes(model: ModelFacts, tokens: float, engine: Performance) -> float:
-    """What the kernels of all layers read and write of the tokens' activations."""
+    """Count the bytes of activations that the kernels of all layers read and write."""
     experts = model.experts_used if model.routed else _DENSE
     each = engine.activation_bytes * model.hidden * tokens
     return model.layers * each * (_HANDED_ON + _HANDED_ON_BY_EXPERT * experts)
 
 
 def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: Performance) -> float:
-    """What goes to the next node of a pipeline.
+    """Count the bytes that go to the next node of a pipeline.
 
     A client by RPC sends the activations and the mask of the attention to a server and fetches what
     comes out: of 512 tokens of a model 384 wide, llama.cpp's was seen to move 2.1 MB in the lab.
@@ -259,7 +241,7 @@ def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: Performan
 
 
 def _cache_bytes(model: ModelFacts, depth: float) -> float:
-    """Of one sequence."""
+    """Count the bytes of the KV cache of one sequence."""
     windowed = model.window_width * min(depth, model.window)
     return _CACHE_BYTES * (model.cache_width * depth + windowed)
 
@@ -294,7 +276,7 @@ def _launches(model: ModelFacts) -> float:
 
 
 def hops(strategy: Strategy, nodes: int, servers: int) -> int:
-    """How often a token's state is handed over in a pipeline.
+    """Count the hand-overs of a token's state in a pipeline.
 
     llama.cpp's client fetches from each of its RPC servers, those it gave their share included; of
     two and four servers in the lab 1.95 and 3.95 round trips a token were counted.
@@ -314,7 +296,7 @@ def hop(strategy: Strategy, fabric: FabricFacts, size: float) -> tuple[float, fl
 
 
 def handled(strategy: Strategy, nodes: int, servers: int) -> float:
-    """How often the host has to act for a sum of all nodes, one time after the other.
+    """Count the actions of the host, in series, for a sum of all nodes.
 
     A collective is started once. llama.cpp's client adds up in pairs, log2 N rounds, and in each it
     fetches from every server; of two and four servers in the lab 2 and 8 round trips were counted.
@@ -358,7 +340,7 @@ def exchange(
 
 
 def collective(strategy: Strategy) -> str:
-    """How nodes sum: as a library does in place of the engine, or as the engine's version does."""
+    """Name the collective of a sum: the library's in place of the engine's, or the version's."""
     engine = performance(strategy.engine)
     version = _VERSION.match(strategy.version)
     if version and tuple(map(int, version.groups())) < engine.star_before:

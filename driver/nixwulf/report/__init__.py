@@ -22,12 +22,12 @@ def load() -> None:
     Raises KeyboardInterrupt: in a thread of a pool, when the driver was interrupted.
     """
     modules = ("matplotlib.backends.backend_svg", "matplotlib.figure", "pandas")
-    for name in (*modules, "nixwulf.report.summary", "nixwulf.report.html"):
+    for name in (*modules, "nixwulf.report.summary", "nixwulf.report.render"):
         importlib.import_module(name)
         wait(0)
-    from nixwulf.report import html
+    from nixwulf.report import render
 
-    html.template()
+    render.template()
 
     # It stays until the end: to look through it for garbage, at the end again, takes 0.1 s.
     gc.freeze()
@@ -44,10 +44,10 @@ def summary_of(folder: Path) -> Summary:
 def write(summary: Summary) -> Path:
     """Write report.html and report.md into the run's folder; gives the path of the page."""
     from nixwulf.core.files import write_atomically
-    from nixwulf.report import html, text
+    from nixwulf.report import render
 
     folder = summary.folder.path
     page = folder / "report.html"
-    write_atomically(page, html.to_html(summary))
-    write_atomically(folder / "report.md", text.to_markdown(summary))
+    write_atomically(page, render.to_html(summary))
+    write_atomically(folder / "report.md", render.to_markdown(summary))
     return page

@@ -122,14 +122,14 @@ class Chart(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What it shows, for readers who do not see it."""
+        """The label of the drawing, for readers who do not see it."""
         over = f" by {self.over}" if self.over else ""
         what = ", ".join(filter(None, (self.title, self.variant)))
         return f"{clean(what)}: {clean(self.unit)}{over}"
 
     @property
     def height(self) -> float:
-        """Of the whole drawing, points."""
+        """The height of the whole drawing, points."""
         return _TOP + _STRIP * len(self.names) + 32 if self.names else _HEIGHT
 
 
@@ -157,7 +157,7 @@ def colour(style: int | None) -> str:
 
 
 def apart(values: Sequence[float]) -> bool:
-    """Whether there are two values or more that a chart can show apart."""
+    """Tell whether there are two values or more that a chart can show apart."""
     return any(second > first * 1.001 for first, second in pairwise(sorted(set(values))))
 
 
@@ -178,7 +178,7 @@ def to_file(charts: Sequence[Chart], names: Sequence[str], caption: str) -> str:
 
 
 class DrawnPart(NamedTuple):
-    """What a group of the drawing is: its class, words and link."""
+    """A group of the drawing: its class, words and link."""
 
     look: str
     words: str = ""
@@ -276,7 +276,7 @@ def _marker(style: int | None, kind: str) -> dict[str, Any]:
 
 
 def _band(style: int | None) -> dict[str, Any]:
-    """Of a pale bar with a dash at its middle, behind all that was measured."""
+    """Return the style of a pale bar with a dash at its middle, behind all that was measured."""
     own = _colours()[colour(style)]
     return {
         "color": (own, 0.3),
@@ -417,7 +417,7 @@ def side_by_side(ends: Sequence[tuple[float, float, str]]) -> list[tuple[float, 
 
 
 def plain_svg(text: bytes, parts: Mapping[str, Sequence[DrawnPart]], label: str) -> ET.Element:
-    """What matplotlib drew as paths and texts with plain attributes; groups are its parts alone."""
+    """Return matplotlib's drawing as plain paths and texts; groups are its parts."""
     root = ET.fromstring(text)  # noqa: S314 - written by matplotlib just now
     shapes = {path.get("id", ""): path.get("d", "") for path in root.iter(f"{_SVG}path")}
     size = {key: root.get(key, "").removesuffix("pt") for key in ("width", "height", "viewBox")}

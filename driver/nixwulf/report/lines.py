@@ -1,21 +1,29 @@
-"""Lines of a report: a case with the values of its metrics over its repetitions."""
+"""The cases of a report with their values, and the predictions to show behind those, and why.
+
+Also published decode speeds by number of nodes, each beside its prediction: for the picture of the
+README, and for who waits for an engine to be built.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nixwulf.core.metric import Better, accepted, better, short_name
-from nixwulf.core.text import (
-    Band,
-    case_name,
-    format_significant,
-    link_name,
-    with_deviation,
-)
-from nixwulf.results.fabrics import FabricStats
-from nixwulf.results.identity import Setting
+from nixwulf.core.files import DATA, find_results, read_toml
+from nixwulf.core.metric import Better, accepted, better, is_predicted, short_name
+from nixwulf.core.text import Band, case_name, format_significant, link_name, plural, with_deviation
+from nixwulf.results.identity import Setting, case_id, record_setting
+from nixwulf.results.store import RunFolder
+from nixwulf.results.table import FabricStats
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nixwulf.perf.explain.explanation import Explained
 
 
 class MetricKey(NamedTuple):
@@ -26,12 +34,12 @@ class MetricKey(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Its name for people."""
+        """The name for people."""
         return short_name(self.name)
 
     @property
     def better(self) -> Better:
-        """Which direction is better."""
+        """The direction that is better."""
         return better(self.name, self.unit)
 
 
@@ -149,7 +157,7 @@ class CaseSummary:
 
     @property
     def variant(self) -> str:
-        """Its axes in words: 'concurrency 4, n_gen 64'."""
+        """The axes in words: 'concurrency 4, n_gen 64'."""
         return ", ".join(f"{key} {value}" for key, value in self.axes.items())
 
     @property
@@ -174,3 +182,193 @@ class CaseSummary:
         """'2 nodes, tensor, lan, concurrency 4', or 'one node'."""
         name = case_name(self.nodes, self.parallelism, self.link)
         return ", ".join(filter(None, (name, self.variant)))
+
+
+_MOST_SENTENCES = 3
+
+
+@dataclass(frozen=True)
+class About:
+    """Notes of predictions below plots.
+
+    inside: how many of the values with a prediction are in its interval, without a full stop and
+    empty without any; why: a sentence for each parallelism; why_not: why something, or all of it,
+    has no prediction.
+    """
+
+    inside: str
+    why: tuple[str, ...]
+    why_not: str
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The explained metrics of a run folder, by setting and case."""
+
+    explained: Mapping[tuple[Setting, str], Sequence[Explained]]
+
+    def beside(self, line: CaseSummary) -> CaseSummary:
+        """A line with intervals at those of its values that have a prediction."""
+        values = {
+            name: replace(value, predicted=band_of(one) if one else None)
+            for name, value in line.values.items()
+            for one in [self._explanation_of(line, name, value)]
+        }
+        return replace(line, values=values)
+
+    def about(self, lines: Sequence[CaseSummary]) -> About:
+        """Notes about the lines of a setting."""
+        drawn = [
+            (value.typical, value.predicted)
+            for line in map(self.beside, lines)
+            for value in line.values.values()
+            if value.predicted
+        ]
+        found = [
+            (line.what, one)
+            for line in lines
+            for name, value in line.values.items()
+            if (one := self._explanation_of(line, name, value)) is not None
+        ]
+        return about(found, drawn)
+
+    def _explanation_of(
+        self, line: CaseSummary, name: str, value: MetricSummary
+    ) -> Explained | None:
+        if not is_predicted(name, value.unit):
+            return None
+        explained = self.explained.get((line.setting, line.case), ())
+        return next((one for one in explained if one.metric == name and _same(line, one)), None)
+
+
+def about(found: Sequence[tuple[str, Explained]], drawn: Sequence[tuple[float, Band]]) -> About:
+    """Notes about explained values, each with its name, and those with a band."""
+    inside = sum(band.low <= value <= band.high for value, band in drawn)
+    lie = "lies in its" if len(drawn) == 1 else "lie in their"
+    return About(
+        inside=f"{inside} of {plural(len(drawn), 'value')} {lie} interval" if drawn else "",
+        why=_why(found),
+        why_not=_why_not([one for _, one in found], predicted=bool(drawn)),
+    )
+
+
+def band_of(one: Explained) -> Band | None:
+    """Return the interval in its record's measure; None where nothing is predicted."""
+    if one.prediction is None:
+        return None
+    from nixwulf.perf.explain.subject import batch
+
+    # The sums are of all requests at once, and the decode of a server is that of each.
+    requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
+    return Band(*(speed / requests for speed in one.prediction.band))
+
+
+def predicted(folder: RunFolder) -> Predicted:
+    """All predictions of a run folder; the model is loaded where there is a speed to predict."""
+    found: defaultdict[tuple[Setting, str], list[Explained]] = defaultdict(list)
+    speeds = (metric for record in folder.records for metric in record.get("metrics", ()))
+    if any(is_predicted(metric["name"], metric["unit"]) for metric in speeds):
+        from nixwulf.perf.explain.explanation import explain_records
+
+        for one in explain_records([(record, folder.plan) for record in folder.records])[0]:
+            setting = record_setting(one.record)
+            found[setting, case_id(one.record)].append(one)
+    return Predicted(found)
+
+
+def _same(line: CaseSummary, one: Explained) -> bool:
+    """Tell whether a value has a line's conditions; one without conditions fits all lines."""
+    conditions, parameters = one.conditions, one.case["parameters"]
+    return all(
+        value in (conditions.get(key, value), parameters.get(key))
+        for key, value in line.axes.items()
+    )
+
+
+def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
+    """For each parallelism the slowest on most nodes: the bottleneck, and what helps.
+
+    Of decode, or of prompts where there is no decode.
+    """
+    predicted = [(what, one) for what, one in found if one.prediction]
+    predicted = [pair for pair in predicted if pair[1].metric == "decode"] or predicted
+    if not predicted:
+        return ()
+    from nixwulf.perf.explain.text import advice
+
+    slowest: dict[str, tuple[str, Explained]] = {}
+    for what, one in sorted(predicted, key=lambda pair: (-pair[1].case["nodes"], pair[1].measured)):
+        slowest.setdefault(one.case.get("parallelism", ""), (what, one))
+    split = [pair for pair in slowest.values() if pair[1].case["nodes"] > 1]
+    return tuple(
+        f"{what} ({one.verdict}): {' '.join(advice(one))}"
+        for what, one in (split or list(slowest.values()))[:_MOST_SENTENCES]
+    )
+
+
+def _why_not(found: Sequence[Explained], *, predicted: bool) -> str:
+    without = [one for one in found if one.prediction is None]
+    if predicted or not without:
+        return ""
+    reason = max(without, key=lambda one: one.case["nodes"]).why_not
+    return f"Nothing is predicted: {reason[:1].lower()}{reason[1:]}"
+
+
+RECORDS = Path("results/published/records")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Published records that differ in the number of nodes alone.
+
+    pattern: of their files. machines, model, split: in words. source: who measured.
+    """
+
+    pattern: str
+    machines: str
+    model: str
+    split: str
+    source: str
+
+
+_DATA = DATA / "comparisons.toml"
+COMPARISONS = tuple(Comparison(**row) for row in read_toml(_DATA)["comparisons"])
+
+
+def decodes(comparison: Comparison) -> list[Explained]:
+    """Return decode speeds by number of nodes.
+
+    Those of who measured one node only are left out: there is nothing to compare.
+    """
+    from nixwulf.perf.explain.explanation import explain
+
+    records = sorted(find_results(RECORDS).glob(comparison.pattern))
+    found = [one for path in records for one in explain(path)[0] if one.metric == "decode"]
+    split = {_who(one) for one in found if one.case["nodes"] > 1}
+    return sorted((one for one in found if _who(one) in split), key=lambda one: one.case["nodes"])
+
+
+def to_rich(comparisons: Sequence[Comparison] = COMPARISONS) -> Table:
+    """All of them as a table for the terminal."""
+    from rich.table import Table
+
+    table = Table(
+        title="Until there are speeds of your own, decode in tok/s, published and predicted:",
+        title_justify="left",
+        box=None,
+    )
+    table.add_column("", no_wrap=True)
+    for name in ("nodes", "published", "predicted (80 %)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in comparisons:
+        words = (f"{each.model}, {each.machines}", each.split, f"measured by {each.source}")
+        for name, one in zip_longest(words, decodes(each)):
+            band = band_of(one) if one else None
+            speeds = (str(one.case["nodes"]), format_significant(one.measured)) if one else ("", "")
+            table.add_row(name or "", *speeds, band.text if band else "")
+    return table
+
+
+def _who(one: Explained) -> tuple[str, ...]:
+    source, engine = one.record["source"], one.record["engine"]
+    return source["url"], engine["name"], engine.get("version", "")

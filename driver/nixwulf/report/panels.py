@@ -12,12 +12,12 @@ from markupsafe import Markup
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import adds_up
+from nixwulf.core.query import grouped
 from nixwulf.core.text import amount, clean, format_significant, microseconds, plural, unit_name
 from nixwulf.report.charts import Chart, Curve, LegendEntry, Mark, entry, inline, some, to_file
-from nixwulf.report.lines import CaseSummary, MetricKey
-from nixwulf.report.predicted import About
+from nixwulf.report.lines import About, CaseSummary, MetricKey
 from nixwulf.report.summary import Section, Summary
-from nixwulf.results.fabrics import rtt_order
+from nixwulf.results.table import rtt_order
 
 _DECODE = MetricKey("decode", "tok/s")
 MOST_QUANTITIES = 6
@@ -118,7 +118,7 @@ def _measured(section: Section) -> list[CaseSummary]:
 
 
 def _rtt(lines: Sequence[CaseSummary], link: str) -> str:
-    """As the table of fabrics has it: of one with several shapings, each."""
+    """Return the round trip as the table of fabrics has it: of several shapings, each."""
     fabrics = next(line.fabrics for line in lines if line.link == link)
     rtts = dict.fromkeys(f"{microseconds(one.rtt_us)} µs" for one in fabrics if one.rtt_us)
     return ", ".join(rtts) or "not measured"
@@ -158,7 +158,7 @@ def numeric_axes(lines: Sequence[CaseSummary]) -> list[str]:
 
 
 def _is_point(value: object) -> bool:
-    """Whether a value of an axis has a place on a curve: labels and 0 have none."""
+    """Tell whether a value of an axis has a place on a curve: labels and 0 have none."""
     return isinstance(value, int | float) and value > 0
 
 
@@ -168,9 +168,7 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
         line for line in lines if metric.name in line.values and _is_point(line.axes.get(axis))
     ]
     links = links_of(lines)
-    panels: dict[tuple[int, str, str], list[CaseSummary]] = defaultdict(list)
-    for line in cases:
-        panels[line.nodes, line.parallelism, _others(line, axis)].append(line)
+    panels = grouped(((line.nodes, line.parallelism, _others(line, axis)), line) for line in cases)
     several = {key: own for key, own in panels.items() if key[0] > 1} or panels
     for (nodes, parallelism, others), own in list(several.items())[:MOST_QUANTITIES]:
         alone = [line for line in cases if line.nodes == 1 and _others(line, axis) == others]
@@ -192,7 +190,7 @@ def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Itera
 
 
 def _others(line: CaseSummary, axis: str) -> str:
-    """What distinguishes a line from others of its case but for one axis."""
+    """Describe what distinguishes a line from others of its case but for one axis."""
     return ", ".join(f"{key} {value}" for key, value in line.axes.items() if key != axis)
 
 

@@ -47,7 +47,7 @@ class _Test(NamedTuple):
     others: str
 
     def name(self, *, several: bool) -> str:
-        """As llama-benchy calls it: 'pp512 @ d4096 (c2)'."""
+        """The name as llama-benchy writes it: 'pp512 @ d4096 (c2)'."""
         kind, tokens = ("tg", self.n_gen) if self.generation else ("pp", self.n_prompt)
         name = f"{kind}{tokens}" if self.inference else f"ctx_{kind}"
         depth = f" @ d{self.depth}" if self.depth else ""
@@ -70,7 +70,7 @@ class Posted:
 
     @property
     def several(self) -> bool:
-        """Whether some have several requests at once."""
+        """Tell whether some have several requests at once."""
         return any(test.concurrency > 1 for test in self.tests)
 
 
@@ -131,7 +131,7 @@ def _some(found: list[Posted], source: str) -> list[Posted]:
 
 
 def _configuration(record: Record) -> dict[str, Any]:
-    """What all tests of one table share: a case without its amount of work, and on what it ran."""
+    """The configuration that all tests of one table share: a case without its amount of work."""
     case = dict(record["case"])
     left_out = {"id", "seed", "samples", "warm_up", "parameters"}
     kept = {key: value for key, value in case.items() if key not in left_out}
@@ -182,7 +182,7 @@ def _posted(records: Sequence[Record], varying: Collection[str]) -> Posted:
 
 
 def _as_of_one(test: _Test, columns: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
-    """Of one request at a time, its speed and that of all are the same."""
+    """Take one request's speed for that of all, where requests come one at a time."""
     if test.concurrency > 1:
         return columns
     same = {one: columns[other] for one, other in _OF_ALL.items() if other in columns}

@@ -1,4 +1,4 @@
-"""What a report holds, computed from the records and the plan of a run folder alone."""
+"""The contents of a report, computed from the records and the plan of a run folder alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from nixwulf.core.metric import rank
 from nixwulf.core.text import case_name, link_name, plural
 from nixwulf.perf.scenarios.candidates import NO_SPLIT
-from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary
+from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary, predicted
 from nixwulf.results import table
 from nixwulf.results.cost import per_watt
-from nixwulf.results.fabrics import (
+from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
+from nixwulf.results.record import Record
+from nixwulf.results.store import Entry, RunFolder
+from nixwulf.results.table import (
     FabricKey,
     FabricStats,
     fabrics_of,
@@ -25,12 +28,9 @@ from nixwulf.results.fabrics import (
     record_rtt_us,
     rtt_order,
 )
-from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
-from nixwulf.results.record import Record
-from nixwulf.results.store import Entry, RunFolder
 
 if TYPE_CHECKING:
-    from nixwulf.report.predicted import Predicted
+    from nixwulf.report.lines import Predicted
 
 _MOST_IN_HEADLINE = 3
 _MOST_IN_COLUMNS = 4
@@ -120,8 +120,6 @@ class Summary:
     @cached_property
     def predicted(self) -> Predicted:
         """Predictions of the cases, beside what was measured."""
-        from nixwulf.report.predicted import predicted  # asked for by pages alone
-
         return predicted(self.folder)
 
     def name_of(self, entry: Entry) -> str:
@@ -162,13 +160,13 @@ class Summary:
 
     @property
     def any_above_linear(self) -> bool:
-        """Whether a case is faster than its number of nodes times one node."""
+        """Tell whether a case is faster than its number of nodes times one node."""
         return any(value.above_linear for line in self.lines for value in line.values.values())
 
 
 @dataclass(frozen=True)
 class Section:
-    """What a report shows of one setting; name: what distinguishes it from the others.
+    """One setting of a report; name: what distinguishes it from the others.
 
     lines: its cases; entries: its runs in the order in which they started.
     """
@@ -186,7 +184,7 @@ class Section:
 
     @cached_property
     def metrics(self) -> list[MetricKey]:
-        """What was measured: prompt, decode, ..., then rates, times and the rest."""
+        """The measured metrics: prompt, decode, ..., then rates, times and the rest."""
         found = {
             MetricKey(name, value.unit)
             for line in self.lines
@@ -208,12 +206,12 @@ class Section:
 
     @property
     def in_rows(self) -> bool:
-        """Whether each metric needs a row: they are many, or several with percentiles."""
+        """Tell whether each metric needs a row: they are many, or several with percentiles."""
         return len(self.metrics) > (1 if self.spread else _MOST_IN_COLUMNS)
 
     @property
     def as_given(self) -> bool:
-        """Whether no value rests on samples: sources give them as they are."""
+        """Tell whether no value rests on samples: sources give them as they are."""
         values = [value for line in self.lines for value in line.values.values()]
         return bool(values) and not any(value.n_samples for value in values)
 
@@ -307,7 +305,7 @@ def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Settin
 
 
 def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
-    """By setting, nodes, parallelism, round trip of the fabric, then what distinguishes them."""
+    """Sort by setting, nodes, parallelism, round trip of the fabric, then by the rest."""
 
     def order(line: CaseSummary) -> tuple[Any, ...]:
         link = (min(map(rtt_order, line.fabrics), default=math.inf), line.fabric, line.transport)

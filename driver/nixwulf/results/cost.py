@@ -137,7 +137,7 @@ def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> Wa
 
 
 def price(record: Record) -> Price | None:
-    """What the nodes of a record cost: as the record states, else by the facts of their platforms.
+    """Return the price of a record's nodes: as it states, else by the facts of their platforms.
 
     Nodes alone: no switch, cable or disk. None where a platform has no price, or where it is not
     stated how many nodes are of which platform.

@@ -1,4 +1,4 @@
-"""Which measurements are of the same conditions: what has to be equal, listed once.
+"""Conditions that equal measurements share: what has to be equal, listed once.
 
 Tables, comparisons, charts and explanations ask `same` or `identity`; each names what it leaves
 out, by one of the sets below, with the reason.
@@ -50,7 +50,7 @@ class Key:
     name: str
 
     def is_called(self, names: Collection[str]) -> bool:
-        """Whether one of these is its name or that of its group."""
+        """Tell whether one of these names is its own or its group's."""
         return self.name in names or self.group in names
 
 
@@ -58,7 +58,7 @@ Identity = Mapping[Key, Any]
 
 
 def identity(row: Mapping[str, Any], *, without: Collection[str] = ()) -> Identity:
-    """What has to be equal of a row of the tidy table, in the order in which people read it."""
+    """List what has to be equal of a row of the tidy table, in the order of reading."""
     found = {Key("", name): row.get(name, "") for name in COLUMNS if name not in without}
     for group in GROUPS:
         inner = json.loads(row[group]) if row.get(group) else {}
@@ -72,7 +72,7 @@ def same(
     without: Collection[str] = (),
     conditions: Collection[str] | None = None,
 ) -> Hashable:
-    """What two rows of the same conditions have in common, to hold one against the other.
+    """Return a key that two rows of the same conditions share, to compare one with the other.
 
     A condition has one name here, whichever tool named it, and replaces a parameter of its name.
 
@@ -94,7 +94,7 @@ def _group(text: str) -> Mapping[str, Any]:
 
 
 def is_work(condition: str, value: object) -> bool:
-    """Whether it is known: a depth of 0 is, no tokens and no requests are not."""
+    """Tell whether an amount of work is known: a depth of 0 is; no tokens or requests are not."""
     return condition == "depth" or bool(value)
 
 
@@ -109,7 +109,7 @@ def canonical(values: Mapping[str, object]) -> str:
 
 
 class Setting(NamedTuple):
-    """What has to be the same for values to stand in one table of a report, and in one plot.
+    """The conditions that values in one table of a report, and in one plot, share.
 
     Engine and model are empty where the benchmark measures the machines themselves.
     """
@@ -120,7 +120,7 @@ class Setting(NamedTuple):
     model: str
 
     def name(self, several: Collection[str]) -> str:
-        """Its engine and model, or its benchmark, and each field of which there are several."""
+        """The engine and model, or the benchmark, and each field of which there are several."""
         shown = {"engine", "model", *several} if self.engine else {"benchmark", *several}
         return ", ".join(filter(None, (getattr(self, key) for key in self._fields if key in shown)))
 
@@ -148,7 +148,7 @@ def case_id(record: Record) -> str:
 
 
 def record_key(record: Record) -> tuple[str, str]:
-    """What makes it the same record: its id, and of a run also when it started.
+    """Return the key of a record: its id, and of a run also when it started.
 
     Ids of runs are of a case and a repetition, and the same in every run folder.
     """
@@ -160,3 +160,32 @@ def differing(found: Iterable[Identity]) -> set[Key]:
     every = list(found)
     keys = {key for one in every for key in one}
     return {key for key in keys if len({str(one.get(key)) for one in every}) > 1}
+
+
+@dataclass(frozen=True, order=True)
+class SessionKey:
+    """One boot and one system of each node, on one day (UTC).
+
+    machines: a node's boot and system, in the order of the nodes. A toolbox is no part of it: two
+    of them can be run in turn in one session.
+    """
+
+    machines: tuple[tuple[str, str], ...]
+    day: str
+
+
+def session_of(record: Record) -> SessionKey:
+    """The session in which a record was measured.
+
+    What is no run says nothing of its session, so that each file or source is one of its own.
+    """
+    day = str(record.get("started", ""))[:10]
+    if record["kind"] != "run":
+        source = record.get("source", {})
+        return SessionKey((("", source.get("sha256") or str(record["id"])),), day)
+    machines = []
+    for facts in (node.get("facts", {}) for node in record.get("nodes", ())):
+        # NixOS names the whole system; of others the kernel and the release are known.
+        system = facts.get("closure") or f"{facts.get('kernel', '')} {facts.get('os', '')}"
+        machines.append((str(facts.get("boot", "")), str(system)))
+    return SessionKey(tuple(machines), day)

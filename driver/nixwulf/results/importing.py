@@ -18,12 +18,10 @@ from nixwulf.core.registry import choose
 from nixwulf.core.text import fingerprint, plural, slug
 from nixwulf.inventory.cluster import LAB_PLATFORM
 from nixwulf.inventory.fabrics import KINDS
-from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, present
+from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, failure, present
 from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.described import kind_of
-from nixwulf.outputs.forms import failure
-from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.wrapping import clipped, decoded, plain
+from nixwulf.outputs.runs import clipped, decoded, plain, read_runs
 from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
 
 
@@ -123,7 +121,7 @@ _APPLIES = {
 
 @dataclass(frozen=True)
 class UserMetadata:
-    """What the user reports about outputs; it may not contradict them.
+    """The user's report about outputs; it may not contradict them.
 
     models and weights are names: they replace those that a tool has for the same thing. models has
     one for each model of a file, in the order in which they come in it.
@@ -144,7 +142,7 @@ class UserMetadata:
 
 @dataclass(frozen=True)
 class Reading:
-    """What an import made of a file: its records, and a sentence for each run that has none.
+    """The import of a file: its records, and a sentence for each run that has none.
 
     text: without what people post around it; tools: those whose outputs it has.
     """
@@ -156,7 +154,7 @@ class Reading:
     unread: tuple[str, ...]
 
     def sentences(self, *, explain: bool = False) -> Iterator[str]:
-        """What it is taken for, with what is left out; and which line gave which metric.
+        """Say what it is taken for, with what is left out; and which line gave which metric.
 
         explain: whether to say the latter, and all that is left out.
         """
@@ -165,8 +163,10 @@ class Reading:
             account(partial(_answer, tool), self.text, explain=explain)
             for tool in (self.tools if measured else ())
         ]
-        # What one of two tools left out, the other may have: then both name it.
-        shown = by_label(one for each in accounts for one in each.left_out)
+        # What one of two tools leaves out, the other may have.
+        taken = {(line, label) for each in accounts for line, label, _ in each.used}
+        left = (one for each in accounts for one in each.left_out)
+        shown = by_label(one for one in dict.fromkeys(left) if one[:2] not in taken)
         rest = _left_out(shown, whole=all(each.whole for each in accounts))
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
         yield f"{self.path}: {self._summary(len(reasons))}; {rest}."
@@ -197,7 +197,7 @@ def _left_out(shown: Sequence[str], *, whole: bool) -> str:
 
 
 def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> Reading:
-    """What a file has: a sealed record for each case of each run in it.
+    """Read a file: a sealed record for each case of each run in it.
 
     tool: the tool's name; None: the content shows it, also where it has outputs of several.
 
@@ -263,7 +263,7 @@ def _records(
 def _read(
     tools: Sequence[Tool], text: str
 ) -> tuple[tuple[Tool, ...], list[tuple[Tool, list[Found]]], list[str]]:
-    """Of the tools those that have a run, their cases, and what cannot be read.
+    """Return the tools that have a run, their cases, and what cannot be read.
 
     Raises ParseError where none has.
     """
@@ -286,7 +286,7 @@ def _read(
 
 
 def _answer(tool: Tool, text: str) -> dict[str, str]:
-    """What a tool's output gives, by metrics and cases; raises ParseError."""
+    """Read a tool's output, by metrics and cases; raises ParseError."""
     cases, unread = read_runs(tool, text)
     answer = {"unread": repr(unread)}
     for number, case in enumerate(cases, 1):
@@ -466,7 +466,7 @@ def _record(
 
 
 def _nodes(tool: str, metadata: UserMetadata, found: Found, others: Sequence[Found]) -> int:
-    """As the output states or, where it does not, as the user reports.
+    """Return the nodes as the output states them, else as the user reports.
 
     What the user reports may be about another case of the output, which lacks it.
     """
@@ -499,7 +499,7 @@ def _engine(metadata: UserMetadata, found: Found) -> dict[str, Any]:
 
 
 def _model(metadata: UserMetadata, found: Found, name: str | None) -> dict[str, Any]:
-    """Without a name the model is unknown."""
+    """Return the model; without a name it is unknown."""
     names = {"name": name or found.model.get("name")}
     names["weights"] = metadata.weights or found.model.get("weights")
     return present({**found.model, **names}) if names["name"] else {}

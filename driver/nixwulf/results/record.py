@@ -7,15 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from nixwulf.core import files
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import (
-    ELSEWHERE,
-    as_json,
-    parse_json,
-    read_json,
-    require_shallow,
-    write_atomically,
-)
 from nixwulf.core.schema import check_one_of_many
 
 SCHEMA_VERSION = "1.5"
@@ -66,7 +59,7 @@ def validate(document: Any, source: str) -> None:
 
 
 def _is_later(version: object) -> bool:
-    """Whether a version of this major number has a higher minor one: '1.10' after '1.9'."""
+    """Tell whether a version of this major number has a higher minor one: '1.10' after '1.9'."""
     minor = str(version).partition(".")[2]
     return minor.isdecimal() and int(minor) > int(SCHEMA_VERSION.partition(".")[2])
 
@@ -75,24 +68,24 @@ def text_of(document: Record, source: str) -> str:
     """A sealed record as its file has it; raises InputError when it could not be read back."""
     # Half of a character and numbers beyond 64 bits are in Python's JSON and in no other.
     validate(document, source)
-    require_shallow(document, source)
-    text = as_json(document)
-    validate(parse_json(text, source), source)
+    files.require_shallow(document, source)
+    text = files.as_json(document)
+    validate(files.parse_json(text, source), source)
     return text
 
 
-def save(document: Record, path: Path, remedy: str = ELSEWHERE) -> None:
+def save(document: Record, path: Path, remedy: str = files.ELSEWHERE) -> None:
     """Write a sealed record atomically.
 
     remedy: what to do where the file cannot be written.
 
     Raises InputError: it could not be read back, or the file cannot be written.
     """
-    write_atomically(path, text_of(document, str(path)), remedy)
+    files.write_atomically(path, text_of(document, str(path)), remedy)
 
 
 def load(path: Path) -> Record:
     """One validated record."""
-    document: Record = read_json(path)
+    document: Record = files.read_json(path)
     validate(document, str(path))
     return document

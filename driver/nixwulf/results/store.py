@@ -58,7 +58,7 @@ class Entry:
 
     @property
     def started(self) -> str:
-        """When the run started, UTC; empty where that is not known."""
+        """The start of the run, UTC; empty where that is not known."""
         return str(self.record.get("started", ""))
 
 
@@ -126,12 +126,12 @@ def _shared(value: Any, known: dict[Hashable, Any]) -> Any:
 
 
 def read_records(paths: Paths) -> Iterator[Record]:
-    """As read_entries, the records alone."""
+    """Read the records of read_entries alone."""
     return (entry.record for entry in read_entries(paths))
 
 
 class Identities:
-    """Which records were seen, and in which files.
+    """The records that were seen, and in which files.
 
     A record is known by its key, see record_key.
     """
@@ -140,7 +140,7 @@ class Identities:
         self._seen: dict[tuple[str, str], tuple[str, str]] = {}
 
     def add(self, path: Path, record: Record) -> bool:
-        """Whether the record is new; raises InputError for one identity with another content."""
+        """Add a record; tell whether it is new; raises InputError if its content differs."""
         identity = record_key(record)
         digest, first = self._seen.get(identity, ("", ""))
         if not first:
@@ -325,7 +325,7 @@ def _self() -> dict[str, str | int]:
 
 
 def _sentence(content: bytes) -> str:
-    """Who has the folder, from what that driver wrote; it may have written nothing yet."""
+    """Say who has the folder, from what that driver wrote; it may have written nothing yet."""
     try:
         found = json.loads(content)
         user, host, pid, since, command = (

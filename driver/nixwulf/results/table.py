@@ -1,22 +1,25 @@
-"""Tidy tables of records: one row per record and metric, and one row per case and metric.
+"""Records pooled once, for every view of them: tidy tables, and what was measured of fabrics.
 
-Pure functions: the same records, in any order, give the same tables. Numbers of a case are over all
-of its samples.
+One row per record and metric, and one row per case and metric. Pure functions: the same records, in
+any order, give the same tables. Numbers of a case are over all of its samples.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import adds_up
+from nixwulf.nodes.link import stream_bytes
 from nixwulf.results.cost import SPEEDS, per_watt, price, watts_by_metric
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import COLUMNS, OVER_NODES, canonical, case_id
 from nixwulf.results.record import Record
 
@@ -24,6 +27,141 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class FabricStats:
+    """All that was measured of a fabric as it was shaped once, over failed runs' links too.
+
+    fabric: as the first record has it; rtts_us: the median round trip (microseconds) of each probe,
+    before and after each run and on each link, of cables on the slowest; bandwidths_gbps: of one
+    TCP stream on each link.
+    """
+
+    fabric: Mapping[str, Any]
+    rtts_us: tuple[float, ...]
+    bandwidths_gbps: tuple[float, ...]
+
+    @cached_property
+    def rtt_us(self) -> float | None:
+        """The median round trip, microseconds; None where none was measured."""
+        return median(self.rtts_us)
+
+
+_RETRY_US = 50e3
+"""What a lost packet costs on average: 20 to 180 ms, and in the median of five runs about 50, were
+measured in the lab, of llama.cpp over RPC at 3 and 5 % of loss. Most are found by those that
+follow; the last waits for 200 ms (TCP_RTO_MIN,
+https://github.com/torvalds/linux/blob/v6.12/include/net/tcp.h).
+"""
+_SURELY_LOST = 2
+_RESENT = 0.005
+"""Share of segments sent again beside which one lost packet is no accident; 0.0003 was the most of
+a lab's links without loss."""
+_SEGMENT_HEADERS = 52  # bytes of IPv4 and TCP with timestamps
+
+FabricKey = tuple[str, str]
+"""A cluster's name and a fabric's."""
+
+
+def fabrics_of(records: Iterable[Record]) -> dict[FabricKey, list[FabricStats]]:
+    """Return fabrics by cluster, one for each shaping; the shortest round trip first."""
+    found: dict[FabricKey, dict[tuple[str, str], list[dict[str, Any]]]]
+    found = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if fabric := record.get("fabric"):
+            shape = (canonical(fabric.get("asked", {})), fabric.get("shaped_by", ""))
+            found[record["cluster"]["name"], fabric["name"]][shape].append(fabric)
+    return {
+        key: sorted((_stats(shapes[shape]) for shape in sorted(shapes)), key=rtt_order)
+        for key, shapes in sorted(found.items())
+    }
+
+
+def rtt_order(stats: FabricStats) -> float:
+    """To sort by: an unmeasured one is last."""
+    return float("inf") if stats.rtt_us is None else stats.rtt_us
+
+
+def record_rtt_us(record: Record) -> float | None:
+    """Round trip of a run, microseconds: median over its links of the medians before and after.
+
+    Of cables that of the slowest cable.
+    """
+    return median(_rtts(record.get("fabric", {})))
+
+
+def record_bandwidth_gbps(record: Record) -> float | None:
+    """Bandwidth of a run, Gbit/s: the lowest over its links."""
+    return min(_bandwidths(record.get("fabric", {})), default=None)
+
+
+def record_lost(record: Record) -> tuple[int, int]:
+    """Packets sent over the idle links of a run, and lost; none where it may be by accident."""
+    sent, lost = _sent_and_lost(record)
+    certain = lost >= _SURELY_LOST or (lost and _resent(record.get("fabric", {})) >= _RESENT)
+    return sent, lost if certain else 0
+
+
+def waiting_us(record: Record) -> float:
+    """Return the average wait of a round trip for lost packets, microseconds: there or back."""
+    sent, lost = record_lost(record)
+    if not lost:
+        return 0.0
+    share = _resent(record.get("fabric", {})) or lost / sent / 2
+    return 2 * share * _RETRY_US
+
+
+def _sent_and_lost(record: Record) -> tuple[int, int]:
+    links = record.get("fabric", {}).get("links", ())
+    found = [link[p] for link in links for p in ("rtt_before", "rtt_after") if p in link]
+    lost = sum(int(one["lost"]) for one in found)
+    return lost + sum(len(one["samples"]) for one in found), lost
+
+
+def _resent(fabric: Mapping[str, Any]) -> float:
+    """Share of the segments of the streams that were sent again; 0 where that is not known."""
+    counts: list[int] = [
+        link["bandwidth"]["retransmits"]
+        for link in fabric.get("links", ())
+        if "retransmits" in link.get("bandwidth", {})
+    ]
+    payload = fabric.get("mtu", 0) - _SEGMENT_HEADERS
+    if not counts or payload <= 0:
+        return 0.0
+    segments: float = stream_bytes(fabric.get("speed_gbps", 0.0)) / payload
+    return sum(counts) / (len(counts) * segments)
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """The median of those that are known; None without any."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _stats(fabrics: list[dict[str, Any]]) -> FabricStats:
+    return FabricStats(
+        fabrics[0],
+        tuple(rtt for fabric in fabrics for rtt in _rtts(fabric)),
+        tuple(rate for fabric in fabrics for rate in _bandwidths(fabric)),
+    )
+
+
+def _rtts(fabric: Mapping[str, Any]) -> list[float]:
+    probes = ("rtt_before", "rtt_after")
+    links = fabric.get("links", ())
+    trips = [[link[p]["median"] for p in probes if p in link] for link in links]
+    # Of a network all links are measured from the head; what joins two workers is a cable, and a
+    # collective waits for the slowest.
+    if len({link["from"] for link in links}) > 1:
+        return max(trips, key=lambda one: median(one) or 0.0)
+    return [trip for one in trips for trip in one]
+
+
+def _bandwidths(fabric: Mapping[str, Any]) -> Iterator[float]:
+    links = fabric.get("links", ())
+    return (link["bandwidth"]["value"] for link in links if "bandwidth" in link)
+
 
 PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
 _COLUMNS = read_toml(DATA / "columns.toml")
@@ -123,7 +261,7 @@ def _work(measured: pd.DataFrame) -> pd.Series[str]:
 
 
 def _same(measured: pd.DataFrame) -> pd.Series[str]:
-    """What one node of numbers that are no run's has to share besides, as a text.
+    """Return, as a text, what one node of imported or published numbers must share besides.
 
     The cases of one cluster's runs hold all of it; who publishes may have tried several versions.
     """
@@ -145,7 +283,7 @@ def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def columns_of(record: Record) -> dict[str, Any]:
-    """What all rows of a record share, by column."""
+    """Return the columns that all rows of a record share."""
     case = record["case"]
     failure = record.get("failure", {})
     source = record.get("source", {})
@@ -173,7 +311,7 @@ def columns_of(record: Record) -> dict[str, Any]:
 
 
 def _metrics_of(record: Record) -> list[dict[str, Any]]:
-    """What each row of a record has besides: one empty row where it failed."""
+    """Return each row's own columns of a record: one empty row where it failed."""
     # As the schema; a reader that trusts a number checks again.
     if record["outcome"] != "ok" or not record["metrics"]:
         return [_NO_METRIC]
@@ -187,7 +325,7 @@ def _metrics_of(record: Record) -> list[dict[str, Any]]:
 
 
 def _varying(metrics: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
-    """By name of a metric, the conditions that are not the same for all metrics of that name."""
+    """Return, by metric, the conditions that are not the same for all metrics of that name."""
     first: dict[str, dict[str, Any]] = {}
     varying: dict[str, set[str]] = defaultdict(set)
     for metric in metrics:

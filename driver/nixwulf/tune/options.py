@@ -17,17 +17,17 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.query import grouped
 from nixwulf.core.text import plural
 from nixwulf.inventory.cluster import Cluster
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm import Model, gguf, parse_model
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.perf.predict import QUANTILE_80
+from nixwulf.perf.scenarios import facts
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Placement, Question
-from nixwulf.perf.scenarios.facts import BANDWIDTH, WhatIf, kind_of, lacks, stated_links
 from nixwulf.perf.scenarios.forecast import Forecast, answer
 from nixwulf.perf.scenarios.render import how
-from nixwulf.perf.scenarios.source import ModelDescription, read_model
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.case import Case
@@ -51,46 +51,46 @@ def widened(
 
     No constant of a machine that nobody measured is known to better than a factor of e.
     """
-    if any(lacks(platform, BANDWIDTH) for platform in platforms):
+    if any(facts.lacks(platform, facts.BANDWIDTH) for platform in platforms):
         return {part: max(_UNKNOWN, one) for part, one in deviations.items()}, _OWN
-    if any(lacks(platform, _COMPUTE) for platform in platforms):
+    if any(facts.lacks(platform, _COMPUTE) for platform in platforms):
         return {**deviations, **{part: max(_UNKNOWN, deviations[part]) for part in _COMPUTING}}, 0.0
     return dict(deviations), 0.0
 
 
-def assumed(cluster: Cluster) -> tuple[WhatIf, ...]:
+def assumed(cluster: Cluster) -> tuple[facts.WhatIf, ...]:
     """Facts that nobody knows of the cluster's platforms, taken to be some until measured."""
     found = []
     for platform in dict.fromkeys(node.platform for node in cluster.nodes):
         document = load_platform(platform)
         gbs = _ASSUMED_GBS
-        if lacks(platform, BANDWIDTH):
-            found.append(WhatIf("platform", platform, BANDWIDTH, gbs))
+        if facts.lacks(platform, facts.BANDWIDTH):
+            found.append(facts.WhatIf("platform", platform, facts.BANDWIDTH, gbs))
         else:
             values = [document.get(key, {}).get("value")
-                      for key in (BANDWIDTH, "memory_bandwidth_nominal_gbs")]  # fmt: skip
+                      for key in (facts.BANDWIDTH, "memory_bandwidth_nominal_gbs")]  # fmt: skip
             gbs = next(value for value in values if value)
-        if lacks(platform, _COMPUTE):
-            ratio = _FLOPS_A_BYTE.get(kind_of(platform), _FLOPS_A_BYTE_OF_GPU)
-            found.append(WhatIf("platform", platform, _COMPUTE, gbs * ratio / 1e3))
+        if facts.lacks(platform, _COMPUTE):
+            ratio = _FLOPS_A_BYTE.get(facts.kind_of(platform), _FLOPS_A_BYTE_OF_GPU)
+            found.append(facts.WhatIf("platform", platform, _COMPUTE, gbs * ratio / 1e3))
     return tuple(found)
 
 
 def missing(cluster: Cluster) -> tuple[str, ...]:
-    """As a command line gives what has to be known before anything is predicted."""
-    return tuple(one.text for one in assumed(cluster) if lacks(one.name, BANDWIDTH))
+    """Write, as options, what has to be known before anything is predicted."""
+    return tuple(one.text for one in assumed(cluster) if facts.lacks(one.name, facts.BANDWIDTH))
 
 
 def assumption_sentences(platforms: Sequence[str]) -> list[str]:
     """A sentence for each of them that something is not known of."""
     found = []
     for platform in platforms:
-        if lacks(platform, BANDWIDTH):
+        if facts.lacks(platform, facts.BANDWIDTH):
             found.append(
                 f"{platform}: nobody measured its memory; {_ASSUMED_GBS:g} GB/s, give or take a "
                 "factor of three, until a strategy is measured"
             )
-        elif lacks(platform, _COMPUTE):
+        elif facts.lacks(platform, _COMPUTE):
             found.append(
                 f"{platform}: its compute is not known; guessed until a strategy is measured"
             )
@@ -108,12 +108,12 @@ class ModelChoice:
 
     name: str
     entry: Mapping[str, Any]
-    model: ModelDescription
+    model: facts.ModelDescription
     engines: tuple[str, ...]
 
     @property
     def definition(self) -> Model:
-        """As a sweep that names it defines it."""
+        """The definition as in a sweep."""
         return parse_model(self.name, dict(self.entry), "nixwulf tune")
 
 
@@ -139,7 +139,7 @@ def read_subject(
                 "out."
             )
         file = gguf.ensure(RandomModel())
-        model = replace(read_model(str(file)), name="a random llama of 8 layers")
+        model = replace(facts.read_model(str(file)), name="a random llama of 8 layers")
         return ModelChoice(RANDOM, {"random": {}}, model, tuple(known))
     if not path.is_absolute() and not _HUB.fullmatch(text):
         raise InputError(
@@ -177,14 +177,14 @@ def _check_tokenizer(
         )
 
 
-def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> ModelDescription:
+def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> facts.ModelDescription:
     if facts_of:
-        return read_model(facts_of, quant, size_gib)
+        return facts.read_model(facts_of, quant, size_gib)
     path = Path(text)
     if path.is_absolute() and path.exists():
-        return read_model(text, quant, size_gib)
+        return facts.read_model(text, quant, size_gib)
     try:
-        return read_model(path.stem if path.suffix == ".gguf" else path.name, quant, size_gib)
+        return facts.read_model(path.stem if path.suffix == ".gguf" else path.name, quant, size_gib)
     except InputError as error:
         raise InputError(
             f"{error.message} The file {quoted(text)} is not on this machine: its facts can come "
@@ -293,7 +293,7 @@ def benchmark(goal: Goal, engine: str, *, alone: bool) -> str:
 
 
 def unmeasured(goal: Goal, engine: str) -> str | None:
-    """Why no benchmark measures a goal for an engine, or None."""
+    """Say why no benchmark measures a goal for an engine, or None."""
     native = engines.find(engine, "--engine").native_benchmark
     if goal.metric == "prompt" and not native:
         return f"no benchmark measures the reading of prompts of {engine} by itself"
@@ -314,7 +314,7 @@ def measurement_of(goal: Goal, record: Mapping[str, Any]) -> Measurement | None:
 
 
 def no_watts(record: Mapping[str, Any]) -> str:
-    """Why a record has no efficiency, as a sentence."""
+    """Say why a record has no efficiency, as a sentence."""
     power = record.get("power", {})
     reasons = [power.get("absent", "")]
     reasons += [entry.get("absent", "") for entry in power.get("efficiency", ())]
@@ -326,7 +326,7 @@ REQUESTS_A_SLOT = 2
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked: lengths in tokens; concurrency is of goals of many requests."""
+    """A request to tune: lengths in tokens; concurrency is of goals of many requests."""
 
     cluster: Cluster
     subject: ModelChoice
@@ -369,7 +369,7 @@ def question(
         request.n_prompt,
         request.n_gen,
         batch=request.batch,
-        measured=stated_links(request.cluster) if links is None else links,
+        measured=facts.stated_links(request.cluster) if links is None else links,
     )
 
 
@@ -473,10 +473,8 @@ def _case(request: Request, engine: str, candidate: Candidate) -> Case:
 
 
 def first_of_each_reason(out: Sequence[LeftOut[str]]) -> list[LeftOut[str]]:
-    """Of strategies left out for one reason the first, whose words count the others."""
-    by_reason: dict[str, list[LeftOut[str]]] = {}
-    for one in out:
-        by_reason.setdefault(one.reason, []).append(one)
+    """Keep the first strategy left out for each reason; its words count the others."""
+    by_reason = grouped((one.reason, one) for one in out)
     return [
         replace(first, what=f"{first.what} (and {plural(len(others), 'other')})")
         if others

@@ -79,7 +79,7 @@ class ServeCommands:
 
 
 def serving(record: Record, cluster: Cluster, slots: int) -> Serving:
-    """How to serve a measured strategy."""
+    """Return the commands that serve a measured strategy."""
     engine = engines.find(record["case"]["engine"])
     run = measured_run(engine, record, cluster, slots)
     if servers_of(run.case) == 1:
@@ -293,7 +293,7 @@ def print_result(
 
 
 def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> None:
-    """What to type: the commands of its record, over ssh."""
+    """List what to type: the commands of its record, over ssh."""
     served = serving(state.records[top], state.request.cluster, state.request.batch)
     lines = serve_commands(served, state.request.cluster, cluster)
     say(console, "\nTo serve it, by the commands of its record:")
@@ -318,7 +318,7 @@ def _to_serve(console: Console, state: SearchState, top: int, cluster: str) -> N
 
 
 def print_no_watts(console: Console, state: SearchState) -> None:
-    """Why efficiency cannot be judged."""
+    """Say why efficiency cannot be judged."""
     record = next(iter(state.records.values()))
     say(
         console,
@@ -341,7 +341,7 @@ def _off(predicted: Band, measured: Band) -> str:
 
 
 def _still_open(console: Console, ranked: Sequence[Ranked], top: int) -> None:
-    """How many strategies left unmeasured could be better, and how long they take."""
+    """Count the unmeasured strategies that could be better, and say how long they take."""
     least = ranked[top].estimate.value
     left = [one.seconds for one in ranked if one.open and one.estimate.high > least]
     if left:

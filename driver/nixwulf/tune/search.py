@@ -6,7 +6,7 @@ The prior is what is expected of a strategy before it is measured, and how long 
 The posterior is what measurements teach about the strategies that were not measured: the logarithm
 of a time is that of the sum of its parts, each over or times a constant of its engine, plus what
 all strategies on these machines have in common, plus what is its own. Constants are known with a
-deviation (nixwulf.perf.constants), so each measured strategy narrows them for the others: one node
+deviation (nixwulf.perf.inputs), so each measured strategy narrows them for the others: one node
 determines the weights and the dispatch, a pipeline its hops, a split of tensors its sums.
 Least squares of the logarithms with the constants' deviations as priors, by Gauss and Newton.
 """
@@ -27,19 +27,18 @@ from nixwulf.core.text import Band
 from nixwulf.nodes.facts import gather
 from nixwulf.perf import inputs as facts
 from nixwulf.perf import least_squares
-from nixwulf.perf.constants import choose, family
-from nixwulf.perf.inputs import fabric_facts
+from nixwulf.perf.inputs import choose, fabric_facts, family
 from nixwulf.perf.predict import QUANTILE_80
 from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, backends_of
 from nixwulf.perf.scenarios.facts import kind_of, stated_links
-from nixwulf.perf.scenarios.forecast import forecast
+from nixwulf.perf.scenarios.forecast import Forecast, forecast
 from nixwulf.perf.work import PARTS
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime.case import Case, Limits
 from nixwulf.plugins.runtime.run import slots_of
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import REPLICAS
 from nixwulf.results.record import Record, save
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.session import Observer, Session, of_used_nodes, record_path, run_one, session
 from nixwulf.tune.options import (
@@ -67,32 +66,6 @@ _DISK = 2e9  # bytes a second: chosen, half of what an NVMe disk reads
 _LOADS = 3  # one node for the text to compare with, the strategy itself for its own, the benchmark
 _CHECKED = 64  # tokens: twice phases.SANITY_TOKENS
 _PROMPT_OVER_DECODE = 10.0  # of machines whose compute is not known
-
-
-def seconds(
-    *,
-    is_lab: bool,
-    weight_bytes: float,
-    moved_bytes_a_second: float,
-    moved_share: float,
-    decode: float,
-    prompt: float | None,
-    sequence: tuple[int, int],
-    passes: float,
-) -> float:
-    """The estimated duration of one run, in seconds.
-
-    moved_bytes_a_second: of the fabric, which moved_share of the weights (0 to 1) cross, as
-    llama.cpp's do. prompt: tokens read a second; None where it is not predicted. sequence: tokens
-    of the prompt and of the answer. passes: its repetitions, the one that warms up included.
-    """
-    n_prompt, n_gen = sequence
-    once = weight_bytes / _DISK
-    if moved_share:
-        once += moved_share * weight_bytes / moved_bytes_a_second
-    reading = n_prompt / (prompt or _PROMPT_OVER_DECODE * decode)
-    start = _LAB_START_S if is_lab else _START_S
-    return start + _LOADS * once + _CHECKED / decode + passes * (reading + n_gen / decode)
 
 
 @dataclass(frozen=True)
@@ -125,30 +98,36 @@ def prior_of(
     published = dict(zip(PARTS, constants.deviations, strict=True))
     deviations, least = widened(published, platforms)
     model = OptionModel(name, time.parts, deviations, max(least, unexplained(time, published)))
-    decode, prompt = found.decode.value, found.prompt.value if found.prompt else None
-    passes = request.samples + 1.0
-    if option.case.benchmark == SERVE:
-        # Throughput is of all requests at once, so of each slot's one after the other.
-        passes = request.samples * REQUESTS_A_SLOT + 1.0
-    batch = request.batch
-    cost = seconds(
-        is_lab=request.cluster.is_lab,
-        weight_bytes=request.subject.model.facts.weight_bytes,
-        moved_bytes_a_second=_bytes_a_second(option.candidate, links),
-        moved_share=_moved(option),
-        decode=decode / batch,
-        prompt=prompt / batch if prompt else None,
-        sequence=(request.n_prompt, request.n_gen),
-        passes=passes,
-    )
     # predict's own options do not exist here.
     known = (one.partition("; give --what-if")[0] for one in found.assumptions)
     assumptions = dict.fromkeys((*known, *assumption_sentences(platforms)))
+    cost = _seconds(request, option, found, links)
     return Prior(model, cost, tuple(assumptions))
 
 
+def _seconds(
+    request: Request,
+    option: Option,
+    found: Forecast,
+    links: Mapping[str, Mapping[str, float]],
+) -> float:
+    """The estimated duration of one run; weights are read, and llama.cpp's cross the fabric."""
+    weight_bytes = request.subject.model.facts.weight_bytes
+    once = weight_bytes / _DISK
+    if share := _moved(option):
+        once += share * weight_bytes / _bytes_a_second(option.candidate, links)
+    decode = found.decode.value / request.batch
+    prompt = found.prompt.value / request.batch if found.prompt else 0.0
+    one_pass = request.n_prompt / (prompt or _PROMPT_OVER_DECODE * decode) + request.n_gen / decode
+    # Throughput is of all requests at once, so of each slot's one after the other.
+    each = REQUESTS_A_SLOT if option.case.benchmark == SERVE else 1
+    start = _LAB_START_S if request.cluster.is_lab else _START_S
+    passes = request.samples * each + 1.0  # one warms up
+    return start + _LOADS * once + _CHECKED / decode + passes * one_pass
+
+
 def _bytes_a_second(candidate: Candidate, links: Mapping[str, Mapping[str, float]]) -> float:
-    """Of one stream over a strategy's fabric, as measured or as usual; 0 on one node."""
+    """Return bytes a second of one stream over the fabric, measured or usual; 0 on one node."""
     fabric, transport = candidate.fabric, candidate.transport
     if fabric is None or transport is None:
         return 0.0
@@ -192,7 +171,7 @@ class OptionModel:
 
 
 def update(models: Sequence[OptionModel], measured: Mapping[int, Measurement]) -> list[Band]:
-    """What each strategy should give, tok/s, given what some gave; measured ones by their place.
+    """Estimate each strategy, tok/s, given what some gave; measured ones by their place.
 
     What is off by more than the deviations allow widens all intervals by as much.
     """
@@ -283,7 +262,7 @@ class Ranked:
 
     @property
     def open(self) -> bool:
-        """Whether it can still be measured."""
+        """Tell whether it can still be measured."""
         return not self.measured and not self.out
 
 
@@ -369,7 +348,7 @@ class SearchState:
 
     @property
     def unit(self) -> str:
-        """Of the estimates: of efficiency, before watts are known, nodes stand for them."""
+        """The unit of the estimates; for efficiency, nodes stand for unknown watts."""
         goal = self.request.goal
         if goal.name != "efficiency" or self.watts_a_node:
             return goal.unit
@@ -377,7 +356,7 @@ class SearchState:
 
     @property
     def lacks_watts(self) -> bool:
-        """Whether the goal is about watts and what was measured has none."""
+        """Tell whether the goal is about watts and what was measured has none."""
         efficiency = self.request.goal.name == "efficiency"
         return efficiency and bool(self.measurements) and not self.watts_a_node
 
@@ -388,7 +367,7 @@ class SearchState:
         return Band(1000 / estimate.value, 1000 / estimate.high, 1000 / estimate.low)
 
     def estimates(self) -> list[Band]:
-        """What each strategy gives, by all that is known."""
+        """Estimates of each strategy, by all that is known."""
         speeds = update([one.model for one in self.priors], self.measurements)
         if self.request.goal.name != "efficiency":
             return speeds

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from nixwulf.cli.engines import engines
+from nixwulf.cli.models import engines
 from nixwulf.plugins.engines.llama_cpp.install import build_folder
 from stand_in import put
 

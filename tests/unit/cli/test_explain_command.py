@@ -11,9 +11,9 @@ from framework_runs import DECODE, of_frameworks, predicted
 from nixwulf.cli.main import cli
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.interfaces import parse_hardware
-from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.measured import MeasuredCase
 from nixwulf.perf.explain.remedies import Sensitivity
+from nixwulf.perf.inputs import choose
 from nixwulf.plugins.runtime.upstream import number
 from nixwulf.results import record
 from record_factory import case, failed, machines, metric, ok, plan, published, write_run

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nixwulf.cli.import_ import import_
 from nixwulf.cli.main import cli
-from nixwulf.cli.report import report
+from nixwulf.cli.records import report
 from nixwulf.core.errors import InputError
 from nixwulf.outputs import all_tools
 from nixwulf.results import importing, record

@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from nixwulf.cli.report import report
-from nixwulf.cli.validate import validate
+from nixwulf.cli.records import report, validate
 from record_factory import case, make_record, ok, plan, write_run
 
 PLATFORM = 'name = "box"\ndescription = "A box"\nsystem = "x86_64-linux"\n'

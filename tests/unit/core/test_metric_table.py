@@ -6,11 +6,9 @@ import pytest
 
 from nixwulf.core.metric import METRICS, MetricFacts, better, is_predicted, long_name, rank
 from nixwulf.report.findings import findings
-from nixwulf.report.html import to_html
+from nixwulf.report.render import to_html, to_markdown
 from nixwulf.report.summary import summarize
-from nixwulf.report.text import to_markdown
-from nixwulf.results.compare.comparison import compare
-from nixwulf.results.compare.pairs import read_side
+from nixwulf.results.compare.comparison import compare, read_side
 from nixwulf.results.compare.render import to_markdown as comparison
 from nixwulf.results.store import read_folder
 from record_factory import case, metric, ok, write_run

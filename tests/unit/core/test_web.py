@@ -15,7 +15,7 @@ import nixwulf
 from hostile_endpoint import misbehaving
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
-from nixwulf.llm.hub import look
+from nixwulf.llm.catalog import look
 
 PACKAGE = Path(nixwulf.__file__).parent
 CLIENTS = ("aiohttp", "http.client", "httpx", "requests", "urllib.request", "urllib3")

@@ -15,7 +15,7 @@ from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes.ssh import Connection
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import predict
-from nixwulf.perf.scenarios.source import read_model
+from nixwulf.perf.scenarios.facts import read_model
 from tool_outputs import fixture
 
 MIB = 2**20

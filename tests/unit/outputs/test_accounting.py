@@ -6,7 +6,7 @@ import pytest
 
 from nixwulf.outputs import ParseError, all_tools
 from nixwulf.outputs.accounting import account
-from nixwulf.outputs.wrapping import plain
+from nixwulf.outputs.runs import plain
 from nixwulf.results.importing import _answer
 from tool_outputs import DESCRIBED, NCCL, PERFTEST, SGLANG, fixture
 

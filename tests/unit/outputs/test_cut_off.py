@@ -4,8 +4,7 @@ import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.outputs import ParseError, all_tools, documents
-from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.wrapping import clipped, plain
+from nixwulf.outputs.runs import clipped, plain, read_runs
 from nixwulf.results.importing import UserMetadata, reading_of
 from tool_outputs import DESCRIBED, NCCL, SGLANG, fixture
 

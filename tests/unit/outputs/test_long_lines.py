@@ -6,8 +6,7 @@ import time
 import pytest
 
 from nixwulf.outputs import ParseError, all_tools
-from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.wrapping import plain
+from nixwulf.outputs.runs import plain, read_runs
 from nixwulf.results.importing import UserMetadata, reading_of
 from tool_outputs import FIXTURES
 

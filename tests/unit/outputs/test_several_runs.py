@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
 from nixwulf.outputs import ParseError, all_tools
-from nixwulf.outputs.runs import read_runs
-from nixwulf.outputs.wrapping import plain
+from nixwulf.outputs.runs import plain, read_runs
 from nixwulf.results.importing import UserMetadata
 from tool_outputs import (
     ALL_TO_ALL,

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from nixwulf.core.errors import InputError
-from nixwulf.outputs.wrapping import decoded, plain
+from nixwulf.outputs.runs import decoded, plain
 from nixwulf.results.importing import UserMetadata
 from tool_outputs import fixture, records_of
 

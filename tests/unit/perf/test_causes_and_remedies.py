@@ -9,10 +9,9 @@ from framework_runs import DECODE, LLAMA, of_frameworks, predicted
 from nixwulf.inventory.platforms import load_platform
 from nixwulf.llm.catalog import find
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.perf.constants import choose
 from nixwulf.perf.explain.explanation import explain_records
 from nixwulf.perf.explain.remedies import PredictionInputs, _costs, _runs
-from nixwulf.perf.inputs import Strategy, fabric_facts, platform_facts
+from nixwulf.perf.inputs import Strategy, choose, fabric_facts, platform_facts
 from nixwulf.results import record
 from record_factory import case, metric, ok, plan
 

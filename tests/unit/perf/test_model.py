@@ -12,8 +12,20 @@ from hypothesis import strategies as st
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.perf.constants import NAMES, Constants, Spread, Spreads, choose, family, load
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
+from nixwulf.perf.inputs import (
+    NAMES,
+    Constants,
+    FabricFacts,
+    PlatformFacts,
+    Spread,
+    Spreads,
+    Strategy,
+    choose,
+    fabric_facts,
+    family,
+    load,
+    platform_facts,
+)
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.work import exchange
 from round_models import DENSE, MIXTURE

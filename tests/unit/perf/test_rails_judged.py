@@ -2,12 +2,12 @@
 
 import pytest
 
+from nixwulf.perf.explain.diagnostics import judged
 from nixwulf.perf.explain.measured import measured_in
-from nixwulf.perf.explain.rails import judged
 
 
 def record(name, value, platform="dgx-spark", **more):
-    unit = "us" if "latency" in name else "Gbit/s"
+    unit = "us" if name.endswith(("latency", "trip")) else "Gbit/s"
     metric = {"name": name, "unit": unit, "value": value, "conditions": more.pop("conditions", {})}
     case = {"id": "a", "benchmark": "perftest", "nodes": 2, "parameters": {}}
     return {
@@ -56,6 +56,13 @@ def test_a_link_of_a_fabric_is_judged_by_its_kind():
     fabric = {"name": "office", "kind": "ethernet", "speed_gbps": 5}
     assert "See cable, MTU and PCIe" in judged(record("bandwidth", 0.9, "x", fabric=fabric))
     assert judged(record("bandwidth", 4.6, "x", fabric=fabric)).endswith("as it should be.")
+
+
+@pytest.mark.parametrize("name", ["ping_round_trip", "tcp_round_trip"])
+def test_a_round_trip_over_a_cable_is_judged_by_its_kind(name):
+    cable = {"name": "cable", "kind": "thunderbolt-net"}
+    assert "power saving of both ends" in judged(record(name, 1380.0, "x", fabric=cable))
+    assert judged(record(name, 238.0, "x", fabric=cable)).endswith("as it should be.")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from rich.console import Console
 
 from nixwulf.cli.main import cli
 from nixwulf.inventory.cluster import load_cluster
-from nixwulf.report.html import to_html
+from nixwulf.report.render import to_csv, to_html, to_markdown
 from nixwulf.report.summary import summarize
-from nixwulf.report.text import to_csv, to_markdown
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_folder
 from nixwulf.sweep.plan import load_sweep, make_plan

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 
-from nixwulf.report.text import to_csv, to_json
+from nixwulf.report.render import to_csv, to_json
 from record_factory import case, metric, ok, published
 
 

@@ -12,7 +12,7 @@ try:
         pool.submit(load)
         raise KeyboardInterrupt
 except KeyboardInterrupt:
-    print(*(name for name in ("pandas", "nixwulf.report.html") if name in sys.modules))
+    print(*(name for name in ("pandas", "nixwulf.report.render") if name in sys.modules))
 """
 
 

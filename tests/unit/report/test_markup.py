@@ -3,7 +3,7 @@
 import re
 
 from nixwulf.core.document import Cell, Column, RowGroup, Table
-from nixwulf.report.markup import html_link, html_table
+from nixwulf.report.tables import html_link, html_table
 
 EVIL = "<b onclick=x>\x1b[31m\"&'"
 

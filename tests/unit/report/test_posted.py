@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from nixwulf.cli.main import cli
-from nixwulf.outputs import all_tools, documents
-from nixwulf.outputs.forms import cells
+from nixwulf.outputs import all_tools, cells, documents
 from nixwulf.report.posted import to_csv, to_table
 from nixwulf.results.importing import UserMetadata
 from record_factory import case, make_record, metric, ok, write_run

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from nixwulf.report.published import COMPARISONS, decodes, to_rich
+from nixwulf.report.lines import COMPARISONS, decodes, to_rich
 from nixwulf.sweep.recording import TerminalProgress
 
 
@@ -29,6 +29,6 @@ def test_the_table_has_every_speed_beside_its_prediction_within_80_columns():
 
 
 def test_a_folder_without_published_records_gives_an_empty_table(monkeypatch, tmp_path):
-    monkeypatch.setattr("nixwulf.report.published.find_results", lambda path: tmp_path)
+    monkeypatch.setattr("nixwulf.report.lines.find_results", lambda path: tmp_path)
     assert [decodes(each) for each in COMPARISONS] == [[], []]
     assert to_rich().row_count == 3 * len(COMPARISONS)

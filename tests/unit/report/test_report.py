@@ -12,12 +12,10 @@ from rich.console import Console
 
 from nixwulf.core.errors import InputError
 from nixwulf.report import summary_of, write
-from nixwulf.report.findings import findings
-from nixwulf.report.html import to_html
+from nixwulf.report.findings import fabrics, findings
 from nixwulf.report.panels import decode_by_rtt, plots
-from nixwulf.report.provenance import fabrics
+from nixwulf.report.render import to_html, to_markdown, to_terminal
 from nixwulf.report.summary import summarize
-from nixwulf.report.text import to_markdown, to_terminal
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_folder
 from record_factory import case, failed, metric, ok, plan, write_run

@@ -9,9 +9,8 @@ from rich.console import Console
 from mixed_run import write_mixed_run
 from nixwulf.report import summary_of
 from nixwulf.report.findings import findings
-from nixwulf.report.html import to_html
+from nixwulf.report.render import to_csv, to_html, to_markdown, to_terminal
 from nixwulf.report.summary import summarize
-from nixwulf.report.text import to_csv, to_markdown, to_terminal
 from nixwulf.results.record import sealed
 from nixwulf.results.store import read_folder
 from record_factory import case, machines, metric, ok, write_run

@@ -9,10 +9,9 @@ import pytest
 
 from nixwulf.perf.explain.explanation import explain
 from nixwulf.report import summary_of
-from nixwulf.report.html import to_html
 from nixwulf.report.lines import MetricKey
 from nixwulf.report.panels import by_rtt, decode_by_rtt
-from nixwulf.report.text import to_markdown
+from nixwulf.report.render import to_html, to_markdown
 from nixwulf.results.record import sealed
 from record_factory import case, metric, ok, plan, published, write_run
 
@@ -165,8 +164,8 @@ def test_requests_at_once_have_a_line_each(tmp_path):
 def test_the_model_is_not_loaded_where_there_is_no_speed_to_predict(tmp_path):
     write_run(tmp_path, [ok(case(), [metric("gflops", [9.0], unit="Gflop/s", conditions={})])])
     code = (
-        "import sys; from pathlib import Path; from nixwulf.report import summary_of, html\n"
-        "html.to_html(summary_of(Path(sys.argv[1])))\n"
+        "import sys; from pathlib import Path; from nixwulf.report import summary_of, render\n"
+        "render.to_html(summary_of(Path(sys.argv[1])))\n"
         "assert 'nixwulf.perf.explain.explanation' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

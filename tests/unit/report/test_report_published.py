@@ -8,11 +8,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from nixwulf.cli.report import report
+from nixwulf.cli.records import report
+from nixwulf.report import render as texts
 from nixwulf.report import summary_of
-from nixwulf.report import text as texts
-from nixwulf.report.html import to_html
-from nixwulf.report.text import to_markdown
+from nixwulf.report.render import to_html, to_markdown
 from nixwulf.results import record
 from record_factory import case, link, machines, make_record, metric, ok, published, write_run
 

@@ -58,6 +58,22 @@ def test_a_command_in_the_documents_is_one_that_the_program_takes(page, words, i
         pytest.fail(f"{page}: nixwulf {words}: {error.format_message()}")
 
 
+# In a text of a VM test's script; what it makes of variables is none.
+OF_A_TEST = re.compile(r"[\"(; ]nixwulf (?P<command>[a-z]+)(?: (?P<sub>[a-z]+)(?= ))?(?=[^\n]*\")")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path("nixos/tests").rglob("*.nix")), ids=lambda path: path.stem
+)
+def test_a_vm_test_runs_commands_that_the_program_has(path):
+    text = "\n".join(one for one in path.read_text().splitlines() if one.lstrip()[:1] != "#")
+    for found in OF_A_TEST.finditer(text):
+        command = cli.get_command(click.Context(cli), found["command"])
+        assert command is not None, found[0]
+        if isinstance(command, click.Group) and found["sub"]:
+            assert found["sub"] in command.commands, found[0]
+
+
 @pytest.fixture
 def in_a_checkout(tmp_path, monkeypatch):
     """A folder with the files that the pages speak of, beside those of the repository."""

@@ -18,11 +18,11 @@ import house
 # merging small files of one idea and by docstrings without what a name and a type say.
 # The median of a file's lines is above its limit since issue 36 merged small files: it asks for
 # files of 250 to 450 lines. `tools/house.py --lines` counts today's.
-# issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,470.
+# issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,590.
 REACHED = {
-    "lines of Python": 56_780 + 1_470,
-    "files of it": 258 + 8,
-    "median lines of a file": 195,
+    "lines of Python": 56_223 + 1_590,
+    "files of it": 222 + 8,
+    "median lines of a file": 257,
 }
 
 

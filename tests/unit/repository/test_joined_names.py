@@ -10,7 +10,7 @@ from pathlib import Path
 
 PACKAGE = Path("driver/nixwulf")
 DOORS = [
-    "cli/import_.py", "cli/publish.py", "nodes/container.py", "nodes/transfer.py", "ops/models",
+    "cli/import_.py", "cli/records.py", "nodes/container.py", "nodes/transfer.py", "ops/models",
     "outputs", "results/importing.py", "results/publish", "results/store.py", "results/record.py",
     "sweep/recipes", "sweep/reproduce", "sweep/session.py", "plugins/engines/endpoint",
     "plugins/runtime/openai.py", "plugins/runtime/openai_stream.py", "llm/gguf.py",

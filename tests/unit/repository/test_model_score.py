@@ -19,8 +19,7 @@ from fitting.reviewed import plain
 from fitting.score import direction, judge, pairs
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import load_platform
-from nixwulf.perf.constants import NAMES
-from nixwulf.perf.inputs import FabricFacts, platform_facts
+from nixwulf.perf.inputs import NAMES, FabricFacts, platform_facts
 from nixwulf.perf.predict import predict
 
 ROOT = Path()

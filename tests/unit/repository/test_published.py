@@ -12,7 +12,7 @@ import pytest
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.platforms import flake_platforms
 from nixwulf.plugins.engines import all_engines
-from nixwulf.results.publish import words
+from nixwulf.results.publish import patterns
 
 TOOL = Path("tools/publish_numbers.py")
 TABLE = Path("results/published/numbers.csv")
@@ -261,14 +261,14 @@ def test_the_files_are_small_enough_to_read():
 
 
 def test_public_words_are_those_of_this_project_and_of_no_person():
-    listed = words.public_words()
+    listed = patterns.public_words()
     assert 5_000 < len(listed) < 10_000
     assert not listed & public_words.PERSONS
     read = {
         part
         for text in public_words.texts()
-        for word in words.WORD.findall(text)
-        for part in words.parts(word)
+        for word in patterns.WORD.findall(text)
+        for part in patterns.parts(word)
     }
     # Texts change with every commit; tools/public_words.py brings the file up to date.
     assert len(listed - read) < len(listed) / 50

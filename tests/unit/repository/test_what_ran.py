@@ -186,7 +186,7 @@ def test_a_change_of_the_images_or_of_its_platform_makes_the_result_of_an_instal
 
 
 @pytest.mark.parametrize(
-    "changed", ["README.md", "modules/other.nix", "driver/nixwulf/report/text.py"]
+    "changed", ["README.md", "modules/other.nix", "driver/nixwulf/report/render.py"]
 )
 def test_a_change_elsewhere_makes_no_result_stale(flake, changed):
     record(PASSED)

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nixwulf
-from nixwulf.cli.validate import validate
+from nixwulf.cli.records import validate
 from nixwulf.core.errors import InputError
 from nixwulf.report import summary_of
-from nixwulf.report.text import to_csv, to_json, to_markdown
+from nixwulf.report.render import to_csv, to_json, to_markdown
 from nixwulf.results import record
 from record_factory import case, ok, published
 

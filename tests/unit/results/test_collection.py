@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import nixwulf
-from nixwulf.cli.validate import validate
+from nixwulf.cli.records import validate
 from nixwulf.core.errors import InputError
 from nixwulf.results import record
 from nixwulf.results.store import read_records, record_paths

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nixwulf.cli.run_folder import check_new
+from nixwulf.cli.bench import check_new
 from nixwulf.core.errors import InputError
 from nixwulf.results.store import LOCK, only_driver
 

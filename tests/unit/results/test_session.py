@@ -2,7 +2,7 @@
 
 import pytest
 
-from nixwulf.results.compare.pairs import session_of
+from nixwulf.results.identity import session_of
 from record_factory import case, ok, published
 
 FACTS = {"boot": "92a89bfd", "closure": "0zq1v7y5p0bq", "kernel": "6.17.1", "os": "NixOS 26.05"}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nixwulf.report.text import to_csv, to_json
-from nixwulf.results.fabrics import fabrics_of
+from nixwulf.report.render import to_csv, to_json
 from nixwulf.results.record import sealed
 from nixwulf.results.table import (
     CASE_KEYS,
@@ -17,6 +16,7 @@ from nixwulf.results.table import (
     OF_CASE_COLUMNS,
     TIDY_COLUMNS,
     by_case,
+    fabrics_of,
     record_rtt_us,
     tidy,
 )

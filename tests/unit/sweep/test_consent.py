@@ -6,8 +6,8 @@ import socket
 import pytest
 from click.testing import CliRunner
 
+from nixwulf.cli.bench import own_folder
 from nixwulf.cli.main import cli
-from nixwulf.cli.run_folder import own_folder
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.results.record import save

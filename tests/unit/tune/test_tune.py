@@ -271,7 +271,9 @@ def test_a_measured_pipeline_moves_pipelines_more_than_tensors():
 def test_of_a_machine_whose_compute_nobody_knows_only_what_computes_is_in_doubt(monkeypatch):
     known = dict.fromkeys(PARTS, 0.05)
     assert widened(known, ["framework-desktop"])[0] == known
-    monkeypatch.setattr("nixwulf.tune.options.lacks", lambda _, key: key == "compute_tflops")
+    monkeypatch.setattr(
+        "nixwulf.perf.scenarios.facts.lacks", lambda _, key: key == "compute_tflops"
+    )
     doubts = {part for part, one in widened(known, ["framework-desktop"])[0].items() if one > 0.05}
     assert doubts == {"compute", "attention"}
 

@@ -8,8 +8,8 @@ import pytest
 from nixwulf.core.text import Band
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.perf.scenarios.candidates import Candidate, Question, candidates
+from nixwulf.perf.scenarios.facts import read_model
 from nixwulf.perf.scenarios.forecast import EVEN, forecast
-from nixwulf.perf.scenarios.source import read_model
 from nixwulf.results.identity import REPLICAS
 from nixwulf.tune.options import GOALS, Request, measurement_of, predicted_time, read_subject
 from nixwulf.tune.render import not_tried, serve_commands, serving

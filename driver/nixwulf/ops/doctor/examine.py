@@ -8,17 +8,18 @@ from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.text import plural, some
+from nixwulf.inventory import platforms
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
-from nixwulf.inventory.platforms import load_platform, platforms_of
-from nixwulf.nodes.facts import Facts, NodeReading, gather_readings
+from nixwulf.nodes import macos
+from nixwulf.nodes.facts import NodeReading, gather_readings
 from nixwulf.nodes.ssh import Connection, open_all
 from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
-from nixwulf.ops.doctor.load import load_links
+from nixwulf.ops.doctor.load import load_links, load_machines
 from nixwulf.ops.doctor.machine import CHECKS
 from nixwulf.ops.preflight import REACHED, programs
+from nixwulf.ops.survey.machines import pci_cards, vram_gib
 from nixwulf.plugins.gates import GateContext, all_gates, context_of_cluster, examine
 
-SCHEMA_VERSION = "1.0"
 _GATES = "docs/reference/gates.md"
 _ORDER: tuple[State, ...] = ("wrong", "warning", "unknown")
 _STATES: Mapping[str, State] = {"ok": "ok", "refused": "wrong", "unknown": "unknown"}
@@ -36,9 +37,8 @@ class Examination:
         return [one for one in self.findings if one.state == state]
 
     def document(self) -> dict[str, Any]:
-        """As doctor prints it in JSON."""
+        """Return doctor's JSON."""
         return {
-            "schema_version": SCHEMA_VERSION,
             "passed": not self.of("wrong"),
             "nodes": list(self.nodes),
             "findings": [one.document() for one in self.findings],
@@ -55,7 +55,7 @@ def doctor(
     Args:
         connections: to each machine, by its node's name.
         cluster: whose nodes they are, None for hosts by name, which are on no fabric.
-        step: told before each measurement of a link; None: links are not loaded.
+        step: told before each load; None: neither machines nor links are loaded.
     """
     silent = open_all(connections.values())
     reached = [one for name, one in connections.items() if name not in silent]
@@ -83,23 +83,36 @@ def doctor(
     for subject in subjects:
         findings += judge(subject, subjects, CHECKS)
     findings += _gates(subjects, answered, cluster)
-    if cluster is not None and step is not None:
-        findings += load_links(answered, cluster, step)
+    if step is not None:
+        findings += load_machines(answered, subjects, step) if subjects else ()
+        findings += load_links(answered, cluster, step) if cluster else ()
     return Examination(tuple(connections), tuple(findings))
 
 
 def subject_of(node: Node, reading: NodeReading, cluster: Cluster | None) -> Subject:
-    """What is examined of a node: of a cluster file with its platform and its fabrics."""
-    platform = load_platform(node.platform or platform_of(reading.facts))
+    """Return a node's subject: a node of a cluster file with its platform and its fabrics."""
+    platform = platforms.load_platform(node.platform or platform_of(reading))
     fabrics: Sequence[Fabric] = tuple(cluster.fabrics.values()) if cluster else ()
     ends = ((fabric, end) for fabric in fabrics for end in node.ends(fabric.name))
     return Subject(node, reading, platform, tuple(ends))
 
 
-def platform_of(facts: Facts) -> str:
-    """The platform that the firmware names; the generic one where it names none that is known."""
-    named = platforms_of(facts.other.get("product", ""))
-    return named[0] if len(named) == 1 else "generic-x86_64"
+def platform_of(reading: NodeReading) -> str:
+    """Find the platform as 'cluster new' does: by firmware, chip, or its system's generic one."""
+    facts, lines = reading.facts, reading.lines
+    arm = any(one.startswith("CPU implementer") for one in lines.get("/proc/cpuinfo", ()))
+    linux = "aarch64-linux" if arm else "x86_64-linux"
+    signs = platforms.Signs(
+        "aarch64-darwin" if facts.system == macos.SYSTEM else linux,
+        facts.other.get("product", ""),
+        facts.cpu,
+        pci=pci_cards("\n".join(lines.get("/proc/bus/pci/devices", ()))),
+        targets=facts.hardware.targets,
+        vram_gib=vram_gib(facts.hardware),
+    )
+    known = platforms.platforms_of(platforms.product_of(signs))
+    like = known if len(known) == 1 else platforms.platforms_by_chip(signs)
+    return like[0] if like else platforms.generic_of(signs.system)
 
 
 def _gates(

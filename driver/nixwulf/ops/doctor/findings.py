@@ -1,16 +1,17 @@
 """Findings: what a check read of a machine, what it should be, and what mends it.
 
 The checks are data (data/doctor.toml): a text that is looked for in what a machine printed, or a
-name of a function of links.py or machine.py with the numbers that it compares with.
+name of a function of machine.py with the numbers that it compares with.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
+from types import ModuleType
 from typing import Any, Literal
 
 from nixwulf.core.files import DATA, read_toml
@@ -43,7 +44,7 @@ class Finding:
     source: str
 
     def document(self) -> dict[str, str]:
-        """As in JSON, with every field."""
+        """Return the JSON form, with every field."""
         return dict(vars(self))
 
 
@@ -62,11 +63,11 @@ class Check:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
     def ok(self, read: str, expected: str = "") -> Remark:
-        """It is as it should be."""
+        """Return a remark that a thing is as it should be."""
         return Remark("ok", read, expected)
 
     def bad(self, read: str, expected: str = "", state: State | None = None) -> Remark:
-        """It is not; in the row's own state, or another."""
+        """Return a remark that a thing is wrong, in the row's own state or another."""
         return Remark(state or self.state, read, expected)
 
     def when(self, fault: bool, read: str, expected: str = "") -> Remark:
@@ -74,13 +75,13 @@ class Check:
         return self.bad(read, expected) if fault else self.ok(read, expected)
 
     def unknown(self, read: str) -> Remark:
-        """It could not be read."""
+        """Return a remark that a thing could not be read."""
         return Remark("unknown", read)
 
 
 @dataclass(frozen=True)
 class Remark:
-    """What a check says of one thing; expected and source are the check's where they are empty."""
+    """A check's finding about one thing; empty expected and source are the check's."""
 
     state: State
     read: str
@@ -103,7 +104,7 @@ def checks() -> dict[str, Check]:
 
 
 def faults() -> str:
-    """What is looked for in the kernel's log, as one extended regular expression."""
+    """The faults to find in the kernel's log, as one extended regular expression."""
     return "|".join(f"({one.pattern})" for one in checks().values() if one.of == LOG)
 
 
@@ -112,21 +113,23 @@ class Subject:
     """A machine that is examined: what it printed, its platform, its place on a cluster's fabrics.
 
     ends: of a cluster file, each fabric with the machine's port on it; empty of a host by name.
+    others: that are examined too: some checks compare both ends of a link.
     """
 
     node: Node
     reading: NodeReading
     platform: Mapping[str, Any]
     ends: tuple[tuple[Fabric, Attachment], ...] = ()
+    others: Sequence[Subject] = ()
 
     @property
     def facts(self) -> Facts:
-        """Its facts."""
+        """The facts of the node."""
         return self.reading.facts
 
     @property
     def mac(self) -> bool:
-        """Whether it runs macOS."""
+        """Tell whether the machine runs macOS."""
         return self.facts.system == macos.SYSTEM
 
     def first(self, path: str) -> str:
@@ -167,7 +170,7 @@ class Subject:
 
     @cached_property
     def interfaces(self) -> tuple[Interface, ...]:
-        """Its interfaces but the loopback; none where the machine listed none."""
+        """The interfaces but the loopback; none where the machine listed none."""
         lines = self.reading.lines
         if self.mac:
             names = ("@ports", "@thunderbolt", "@ibv")
@@ -178,7 +181,14 @@ class Subject:
         return parse_interfaces(addresses, lines, self.facts.hardware, lines.get("@folders", ()))
 
 
-Function = Callable[[Subject, Check, Sequence[Subject]], Iterable[Remark]]
+Function = Callable[[Subject, Check], Iterable[Remark]]
+
+
+def functions_of(*modules: ModuleType) -> dict[str, Function]:
+    """The functions of checks, by what data/doctor.toml calls them: _pcie_lanes is 'pcie-lanes'."""
+    own = {name: one for module in modules for name, one in vars(module).items()}
+    called = {name: f"_{name.replace('-', '_')}" for name in checks()}
+    return {name: own[function] for name, function in called.items() if function in own}
 
 
 def judge(
@@ -188,13 +198,14 @@ def judge(
 
     Args:
         subject: the machine.
-        everyone: all that are examined, itself among them: some checks compare both ends of a link.
+        everyone: all that are examined, itself among them.
         functions: the functions of checks that are no text, by name.
     """
+    of = replace(subject, others=[one for one in everyone if one is not subject])
     for check in checks().values():
         found = _texts(subject, check) if check.pattern else ()
         function = functions.get(check.name)
-        for one in found if function is None else function(subject, check, everyone):
+        for one in found if function is None else function(of, check):
             fine = one.state == "ok"
             yield Finding(
                 subject.node.name,

@@ -1,22 +1,35 @@
-"""A short load of a cluster's links: what each carries beside what its kind usually does."""
+"""A short load of machines and of their links, each beside what its kind usually does."""
 
 from __future__ import annotations
 
+import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.core.text import amount
+from nixwulf.core.interrupts import Pool, wait
+from nixwulf.core.text import amount, plural
 from nixwulf.inventory.cluster import Cluster, Fabric
+from nixwulf.inventory.platforms import memory_bandwidth_gbs
+from nixwulf.llm import Model, place
+from nixwulf.llm.random_model import RandomModel
 from nixwulf.nodes import link
-from nixwulf.nodes.ssh import Connection
-from nixwulf.ops.doctor.findings import Finding, State
-from nixwulf.perf.explain.rails import LEAST_SHARE, MOST_TIMES
-from nixwulf.perf.inputs import fabric_facts
+from nixwulf.nodes.facts import NodeReading, gather_readings
+from nixwulf.nodes.ssh import Connection, each
+from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
+from nixwulf.ops.doctor.machine import CHECKS
+from nixwulf.outputs import ParseError, llama_bench
+from nixwulf.perf.explain.diagnostics import LEAST_SHARE, MOST_TIMES
+from nixwulf.perf.explain.subject import facts_of_random
+from nixwulf.perf.inputs import Strategy, fabric_facts, platform_facts
+from nixwulf.perf.predict import predict
+from nixwulf.plugins import engines
+from nixwulf.plugins.gates import on_lab
 
-_SOURCE = "docs/reference/links.md"
+_SOURCE, _MODEL_PAGE = "docs/reference/links.md", "docs/model.md"
 _MEND = (
     "see cable, MTU and PCIe of both ends; where a Spark's port carries 13 Gbit/s, unplug its power"
 )
@@ -82,3 +95,86 @@ def _usual(fabric: Fabric) -> tuple[float, float]:
         return facts.rtt_us, facts.bandwidth_gbps
     rate = fabric.shape.rate_gbps or _LAB_GBPS
     return 2 * fabric.shape.delay_us + _LAB_US, min(rate, _LAB_GBPS)
+
+
+# Half a gigabyte of weights, which no cache holds; Raspberry Pis read it at 18 tokens a second.
+_SHAPE = RandomModel("llama", 10, 2048, 16, 16, 5632, weights="q8_0")
+_MODEL = Model("random", random=_SHAPE)
+_LENGTHS = (128, 32)
+"""Tokens of the prompt and of the answer."""
+_LOAD_S, _LOOK_S, _LIMIT_S = 10, 6, 180
+_BENCH = f"""
+end=$(($(date +%s) + {_LOAD_S}))
+while :; do
+  "$2" -m "$1" -p {_LENGTHS[0]} -n {_LENGTHS[1]} -r 2 -o jsonl </dev/null || exit
+  [ "$(date +%s)" -lt $end ] || break
+done
+"""
+_ON_CPUS = {"CPU", "BLAS", "RPC"}
+_UNDER_LOAD = ("gpu-clock", "temperature")
+_SLOW = (
+    "see the lines above on clocks, heat and memory; 'nixwulf bench smoke' and 'nixwulf explain' "
+    "measure more of it"
+)
+_INSTALL = "run 'nixwulf engines install' with these nodes, or put llama.cpp on their PATH"
+
+
+def load_machines(
+    connections: Mapping[str, Connection], subjects: Sequence[Subject], step: Callable[[str], None]
+) -> Iterator[Finding]:
+    """Ten seconds of llama-bench on each machine: its speed, and its clocks and heat meanwhile.
+
+    All at the same time, but one for all nodes of a lab, which are one machine.
+
+    Args:
+        connections: to the machines, by name.
+        subjects: what is known of them.
+        step: told before.
+    """
+    real = [one for one in subjects if not on_lab(one.node)] or list(subjects[:1])
+    step(f"Loading {plural(len(real), 'machine')} for {_LOAD_S} s by llama-bench.")
+    for found in each(lambda one: list(_loaded(connections[one.node.name], one)), real):
+        yield from found
+
+
+def _loaded(node: Connection, subject: Subject) -> Iterator[Finding]:
+    def finding(state: State, read: str, expected: str, mend: str = "") -> Finding:
+        return Finding(subject.node.name, "load-decode", state, read, expected, mend, _MODEL_PAGE)
+
+    program = subject.facts.programs.get("llama-bench")
+    if program is None:
+        yield finding("unknown", "no llama-bench on PATH", "one to load the machine with", _INSTALL)
+        return
+    try:
+        placed = place(_MODEL, [node], engines.find(llama_bench.ENGINE).random_model)
+        command = ["sh", "-c", _BENCH, "sh", placed.path, program]
+        with Pool(1) as pool:
+            bench = pool.submit(node.run, command, timeout_s=_LIMIT_S)
+            wait(_LOOK_S)
+            (reading,) = gather_readings([node], (), faults()).values()
+            done = bench.result()
+            rows = llama_bench.parse(done.stdout if done.returncode == 0 else done.stderr)
+    except (NixwulfError, ParseError) as error:
+        yield finding("unknown", f"llama-bench did not run: {error}", "a result", _INSTALL)
+        return
+    if isinstance(reading, NodeReading):
+        hot = replace(subject, reading=reading)
+        yield from (one for one in judge(hot, [hot], CHECKS) if one.check in _UNDER_LOAD)
+    size, backend = placed.bytes or 0, rows[0].backend
+    speed = statistics.median(row.mean for row in rows if row.metric == "decode")
+    read = (
+        f"decodes {amount(size / 2**30, 'GiB')} of random weights at {amount(speed, 'tok/s')} by "
+        f"{backend}, which reads {amount(speed * size / 1e9, 'GB/s')}"
+    )
+    if {*backend.split(",")} <= _ON_CPUS and "gpu" in subject.platform:
+        yield finding("warning", read, "its GPU computes", _INSTALL)
+        return
+    if not memory_bandwidth_gbs(subject.platform):
+        yield finding("ok", read, "no speed is known of its platform")
+        return
+    asked = Strategy(llama_bench.ENGINE, "single", n_prompt=_LENGTHS[0], n_gen=_LENGTHS[1])
+    model = facts_of_random(_MODEL.name, _SHAPE, size)
+    usual = predict([platform_facts(subject.platform)], model, asked)
+    slow = speed < usual.low
+    expected = f"{amount(usual.low, 'tok/s')} to {amount(usual.high, 'tok/s')}, as predicted"
+    yield finding("warning" if slow else "ok", read, expected, _SLOW if slow else "")

@@ -29,7 +29,7 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class BuildState:
-    """What a node answered.
+    """A node's answer about its build.
 
     root: the folder of installations, with free_kib on its disk. kind: equal on nodes that can run
     each other's builds. build: what is installed, empty where nothing is. own: programs of the
@@ -62,7 +62,7 @@ class NodeKind:
 
     @property
     def features(self) -> str:
-        """Of the build, such as 'cpu vulkan'."""
+        """The features of the build, such as 'cpu vulkan'."""
         return self.build.partition(" ")[2]
 
 

@@ -26,8 +26,8 @@ from nixwulf.core.files import first_bytes, inside, read_json, sha256_of
 from nixwulf.core.names import Refusal
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import GIB, plural
-from nixwulf.llm import dllama, hub, safetensors
-from nixwulf.llm.hub import Cut, File, HubRefused, Repository
+from nixwulf.llm import catalog, dllama, safetensors
+from nixwulf.llm.catalog import Cut, File, HubRefused, Repository
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL
 from nixwulf.ops.models.push import folder_here, here
 from nixwulf.ops.models.store import SIDE, SUFFIXES, Document, Place, digest_of, manifest_of
@@ -69,18 +69,18 @@ def fetch(found: Repository, file: File, folder: Path) -> Path:
     try:
         if file.bytes <= _LARGEST_BY_HTTP:
             url = found.url(file.name)
-            return download(url, path, lambda size: None, hub.headers(), size=file.bytes)
+            return download(url, path, lambda size: None, catalog.headers(), size=file.bytes)
         _watched(
             lambda: huggingface_hub.hf_hub_download(
                 found.name, file.name, revision=found.commit, local_dir=folder
             ),
             lambda: sum(one.stat().st_size for one in folder.rglob("*") if one.is_file()),
-            hub.endpoint(),
+            catalog.endpoint(),
         )
     except HubRefused as error:
-        hub.refuse(error, found.name, found.commit)
+        catalog.refuse(error, found.name, found.commit)
     if (there := path.stat().st_size) != file.bytes:
-        raise Cut(f"{hub.endpoint()} sent {there} of {file.bytes} bytes of {file.name!r}")
+        raise Cut(f"{catalog.endpoint()} sent {there} of {file.bytes} bytes of {file.name!r}")
     return path
 
 
@@ -252,10 +252,10 @@ def get(
 def _from_hub(
     repository: str, only: str | None, revision: str | None, sha256: str | None, say: Say
 ) -> Document:
-    if web.in_clear(hub.endpoint()) and hub.headers():
-        say(web.warning(hub.endpoint()))
-    with _cut(None, hub.endpoint()):
-        found = hub.look(repository, revision, hub.headers())
+    if web.in_clear(catalog.endpoint()) and catalog.headers():
+        say(web.warning(catalog.endpoint()))
+    with _cut(None, catalog.endpoint()):
+        found = catalog.look(repository, revision, catalog.headers())
     files = _chosen(found, only)
     whole = len(files) > 1 and any(file.name.endswith(".safetensors") for file in files)
     _require_parts(repository, [file.name for file in files])
@@ -270,7 +270,7 @@ def _from_hub(
         if time.monotonic() - said > _SAID_EACH_S:
             say(f"{number} of {plural(len(files), 'file')}, {_arrived(staging) / GIB:.2f} GiB")
             said = time.monotonic()
-        with _cut(staging, hub.endpoint()):
+        with _cut(staging, catalog.endpoint()):
             path = fetch(found, file, staging)
         expected = sha256 if sha256 and len(files) == 1 else file.sha256
         _require_sha256(path, expected, f"{repository}/{file.name}")
@@ -382,7 +382,7 @@ def _new_place(name: str) -> Place:
 
 
 def _staging(origin: str) -> Path:
-    """Where what arrives of an origin waits until it is whole: the same each time."""
+    """Return where a download waits until it is whole: the same place each time."""
     name = hashlib.sha256(os.fsencode(origin)).hexdigest()
     path = folder_here() / SIDE / "get" / name
     path.mkdir(parents=True, exist_ok=True)
@@ -425,7 +425,7 @@ def _cut(staging: Path | None, where: str) -> Iterator[None]:
 
 
 def _fault(path: Path, name: str, names: Collection[str]) -> str:
-    """Why no engine can read a file of a model; empty for one that says what it is.
+    """Say why no engine can read a file of a model; empty for a readable one.
 
     names: of all its files; what an index of safetensors names elsewhere engines would follow.
     """

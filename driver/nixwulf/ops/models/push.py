@@ -121,7 +121,7 @@ def entry_of(listing: Document, model: str) -> Document:
 def _source(
     cluster: Cluster, nodes: Mapping[str, Connection], model: str, entries: Mapping[str, Document]
 ) -> tuple[str, str, int]:
-    """Who sends, the manifest's digest, and bytes; a copy of this machine decides what is right.
+    """Choose sender, manifest's digest, and bytes; this machine's copy decides what is right.
 
     A node that has the same sends it rather than this machine, which may not be on the fabric.
     """
@@ -292,7 +292,7 @@ def sha256_on(node: Connection, path: str, observer: ReadObserver) -> str | None
 
 
 def no_python(node: Connection, returncode: int | None, words: str) -> str:
-    """Why a node's Python printed no JSON."""
+    """Say why a node's Python printed no JSON."""
     if returncode == _NOT_FOUND:
         return (
             f"Node {node.node.name!r} has no python3 on PATH, which copies and hashes models; "
@@ -321,7 +321,7 @@ private && mktemp -u "$state/models.XXXXXX"
 
 @dataclass(frozen=True)
 class Origin:
-    """Who sends first: a node or HERE, its folder, the digest of the manifest and all bytes."""
+    """The first sender: a node or HERE, its folder, the digest of the manifest and all bytes."""
 
     name: str
     folder: str
@@ -331,7 +331,7 @@ class Origin:
 
 @dataclass
 class Pushed:
-    """What became of a push, by node: bytes received, whether it is complete, or why not."""
+    """The result of a push, by node: bytes received, whether it is complete, or why not."""
 
     model: str
     source: str
@@ -415,7 +415,7 @@ class _Link:
 
     @property
     def done(self) -> bool:
-        """Whether it has all."""
+        """Tell whether it has all."""
         return bool(self.said.get("done"))
 
     def there(self, size: int) -> int:
@@ -423,7 +423,7 @@ class _Link:
         return size if self.done else self.count("present", "received")
 
     def failure(self) -> tuple[str, str] | None:
-        """Its kind (the name of an exception of peer.py) and why; None while it goes on."""
+        """The failure's kind (an exception of peer.py) and reason; None while the push goes on."""
         if self.peer is not None:
             failure = self.peer.failure
             return (type(failure).__name__, str(failure)) if failure else None
@@ -439,7 +439,7 @@ class _Link:
 
 
 def route(fabric: Fabric, nodes: Sequence[Node]) -> dict[str, str] | None:
-    """Who receives from whom, by who receives; the first node has it. None where some cannot.
+    """Return each receiver's sender; the first node has it. None where some cannot receive.
 
     A chain, so that no node sends twice, and where no cable leads on, a branch of it.
     """

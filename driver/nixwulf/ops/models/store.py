@@ -1,4 +1,4 @@
-"""What is done with models in the folder where they lie: listed, hashed, verified, removed.
+"""Models in the folder where they lie: listed, hashed, verified, removed.
 
 The driver runs this file on nodes as text (`python3 -I -S -c TEXT COMMAND JSON`), core/names.py
 with it, so it needs Python 3.9 and its standard library alone. It prints a line of JSON, which is
@@ -52,11 +52,11 @@ class Place:
         self.side = join(self.folder / SIDE, f"{self.name}.json", link=True)
 
     def file(self, name: str) -> Path:
-        """Where a file of a model lies; raises Refusal for a name that leads elsewhere."""
+        """Return the path of a model's file; raises Refusal for a name that leads elsewhere."""
         return join(self.folder, name, link=True)
 
     def waiting(self, name: str) -> Path:
-        """Where a file lies until it is whole; raises Refusal for a name that leads elsewhere."""
+        """Return an unfinished file's path; raises Refusal for a name that leads elsewhere."""
         self.file(name)  # no link leads its folder elsewhere
         return join(self.folder / SIDE / "incoming", name)
 
@@ -79,12 +79,12 @@ class Place:
         return names
 
     def owns(self, name: str) -> bool:
-        """Whether a file of a manifest is this model's."""
+        """Tell whether a file of a manifest is this model's."""
         mine = name in self.parts if self.split else name == self.name
         return "/." not in name and (mine or name.startswith(f"{self.name}/"))
 
     def read_side(self) -> Document:
-        """What the side file has; empty where there is none."""
+        """Read the side file; empty where there is none."""
         try:
             side = json.loads(self.side.read_text("utf-8"))
             checked(self, side["manifest"])
@@ -137,7 +137,7 @@ def checked(place: Place, manifest: Document) -> Document:
 
 
 def digest_of(manifest: Document) -> str:
-    """What stands for a manifest: the sha256 of its JSON."""
+    """Return a manifest's digest: the sha256 of its JSON."""
     return hashlib.sha256(encoded(manifest)).hexdigest()
 
 
@@ -153,7 +153,7 @@ def chunks_of(file: Document) -> list[bytes]:
 
 
 def count_of(size: int) -> int:
-    """How many chunks so many bytes are."""
+    """Count the chunks of so many bytes."""
     return -(-size // CHUNK)
 
 

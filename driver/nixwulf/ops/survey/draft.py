@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+from nixwulf.core.query import grouped
 from nixwulf.core.text import as_typed, clean, plural, some
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabrics import Attachment
@@ -114,7 +114,7 @@ def platform_of(machine: Surveyed) -> tuple[str, tuple[str, ...]]:
 
 
 def _disks(machine: Surveyed) -> Iterable[str]:
-    """What deploy could wipe, as comments: a line that is in the file is a decision."""
+    """List the disks that deploy could wipe, as comments: a line in the file is a decision."""
     for disk in machine.machine.disks:
         if disk.ids:
             used = f", mounted at {', '.join(disk.mountpoints)}" if disk.mountpoints else ""
@@ -123,10 +123,8 @@ def _disks(machine: Surveyed) -> Iterable[str]:
 
 def _sentences(left: Iterable[LeftOut], machines: Sequence[Surveyed]) -> Iterable[str]:
     """A line for each reason and interface: what is the same on many machines has one line."""
-    grouped: dict[tuple[str, str], list[LeftOut]] = defaultdict(list)
-    for one in left:
-        grouped[one.interface, one.reason].append(one)
-    for (interface, reason), ones in grouped.items():
+    alike = grouped(((one.interface, one.reason), one) for one in left)
+    for (interface, reason), ones in alike.items():
         nodes = list(dict.fromkeys(one.node for one in ones))
         what = list(dict.fromkeys(one.what for one in ones))
         whose = "every node" if len(nodes) == len(machines) > 1 else some(nodes)
@@ -146,7 +144,7 @@ class _Wire:
 
     @property
     def name(self) -> str:
-        """As a sentence calls it."""
+        """The name as a sentence uses it."""
         port = f", port {self.port}" if self.port else ""
         cable = f" (the cable of {' and '.join(self.ends)}{port})"
         return f"fabrics.{self.fabric.name}{cable if self.fabric.link_prefix else ''}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nixwulf.core.query import grouped
 from nixwulf.core.text import format_significant, plural, some
 from nixwulf.inventory.fabrics import KINDS, kind_of
 from nixwulf.nodes.interfaces import Interface, RdmaPort
@@ -55,7 +56,7 @@ def _of_same_ports(one: Wire, other: Wire) -> bool:
 
 
 def may_be_of_one_cable(one: Wire, other: Wire) -> bool:
-    """Whether two wires join the same cards, and nothing says by which of their ports."""
+    """Tell whether two wires join the same cards, and nothing says by which of their ports."""
     cards = one.joins_cards and other.joins_cards and one.nodes == other.nodes
     ports = [*one.physical_ports.values(), *other.physical_ports.values()]
     return cards and one is not other and not all(ports)
@@ -82,7 +83,7 @@ def _one_a_pair(group: Sequence[Ports]) -> list[list[Ports]]:
 
 
 def own_subnets(group: Sequence[Wire]) -> tuple[ipaddress.IPv4Network, int] | None:
-    """What holds the subnets of all cables of a mesh, and the prefix of each.
+    """Return the network of the subnets of all cables of a mesh, and the prefix of each.
 
     None where they are no fabric of cables: two share a subnet, or they differ in size.
     """
@@ -116,7 +117,7 @@ class FabricDraft:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Who is on it."""
+        """The nodes on it."""
         return frozenset(self.places)
 
 
@@ -197,7 +198,7 @@ def _mesh_headline(group: Sequence[Ports], nodes: Sequence[str]) -> str:
 
 
 def _with_others(fabric: FabricDraft, wires: Sequence[Wire]) -> FabricDraft:
-    """With a comment where it may be one fabric with other wires between the same nodes."""
+    """Add a comment where it may be one fabric with other wires between the same nodes."""
     others = [wire for wire in wires if wire not in fabric.wires]
     if not any(may_be_of_one_cable(one, other) for one in fabric.wires for other in others):
         return fabric
@@ -209,7 +210,7 @@ def _with_others(fabric: FabricDraft, wires: Sequence[Wire]) -> FabricDraft:
 
 
 def _with_control(fabric: FabricDraft, named: dict[str, FabricDraft]) -> FabricDraft:
-    """With the network over which ranks on cables find each other: of those, the slowest."""
+    """Add the network over which ranks on cables find each other: the slowest."""
     if "link_prefix" not in fabric.table:
         return fabric
     networks = [
@@ -349,9 +350,7 @@ def _speed_notes(wire: Wire) -> Iterable[str]:
 
 
 def _mtu_notes(wire: Wire) -> Iterable[str]:
-    mtus: dict[int, list[str]] = defaultdict(list)
-    for end in wire.members:
-        mtus[end.mtu].append(end.node)
+    mtus = grouped((end.mtu, end.node) for end in wire.members)
     if not wire.mtu_known:
         yield "Small packets pass; of which size whole ones do could not be tried."
     elif wire.mtu < min(mtus):

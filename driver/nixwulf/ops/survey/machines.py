@@ -1,4 +1,4 @@
-"""What machines say of themselves: one script, one round trip a machine, all at the same time."""
+"""Machines' own answers: one script, one round trip a machine, all at the same time."""
 
 from __future__ import annotations
 
@@ -25,41 +25,24 @@ _PCI = re.compile(r"^[0-9a-f]{4}\t([0-9a-f]{4})([0-9a-f]{4})\b", re.MULTILINE)
 class Surveyed:
     """A machine as it answered; reached_at: its address that ssh came to, empty where unknown.
 
-    cpu, compatible, pci, gpu_cores: as in Signs.
+    signs: what tells its platform.
     """
 
     node: Node
     machine: Machine
     hardware: Hardware
     interfaces: tuple[Interface, ...]
+    signs: Signs
     reached_at: str = ""
-    cpu: str = ""
-    compatible: tuple[str, ...] = ()
-    pci: tuple[str, ...] = ()
-    gpu_cores: int = 0
 
     @property
     def name(self) -> str:
-        """Its node's name."""
+        """The node's name."""
         return self.node.name
 
     @property
-    def signs(self) -> Signs:
-        """What tells its platform."""
-        return Signs(
-            system=self.machine.system,
-            product=self.machine.product,
-            cpu=self.cpu,
-            compatible=self.compatible,
-            pci=self.pci,
-            targets=self.hardware.targets,
-            vram_gib=frozenset(round(gpu.vram_bytes / 2**30) for gpu in self.hardware.gpus) - {0},
-            gpu_cores=self.gpu_cores,
-        )
-
-    @property
     def identity(self) -> frozenset[tuple[str, str, str]]:
-        """What no other machine shares: addresses of its network cards, and when it was booted."""
+        """A key of one machine: addresses of its network cards, and when it was booted."""
         return frozenset(
             (self.machine.boot, one.name, one.mac)
             for one in self.interfaces
@@ -81,7 +64,7 @@ def survey(connections: Sequence[Connection]) -> list[Surveyed]:
 
 
 def script() -> str:
-    """What is run on a machine, with the globs of the files that it prints."""
+    """Return the script for a machine, with the globs of the files that it prints."""
     globs = " ".join((*interfaces.HARDWARE_FILES, *interfaces.FILES))
     return identity_script() + shipped_text("ops/survey/survey.sh").replace('"$@"', globs)
 
@@ -110,17 +93,28 @@ def parse(node: Node, text: str) -> Surveyed:
     session = sections.get("ssh", "").split()
     reached_at = session[2] if len(session) == 4 else ""  # noqa: PLR2004 - both ends' address and port
     cores = re.search(r"Total Number of Cores: ([0-9]{1,3})\b", sections.get("displays", ""))
-    return Surveyed(
-        node,
-        parse_machine(text),
-        found,
-        ports,
-        reached_at,
-        cpu=sections.get("cpu", "").partition("\n")[0].rpartition(": ")[2].strip(),
-        compatible=tuple(sections.get("compatible", "").split()),
-        pci=tuple(map(":".join, _PCI.findall(sections.get("pci", "")))),
-        gpu_cores=int(cores[1]) if cores else 0,
+    machine = parse_machine(text)
+    signs = Signs(
+        machine.system,
+        machine.product,
+        sections.get("cpu", "").partition("\n")[0].rpartition(": ")[2].strip(),
+        tuple(sections.get("compatible", "").split()),
+        pci_cards(sections.get("pci", "")),
+        found.targets,
+        vram_gib(found),
+        int(cores[1]) if cores else 0,
     )
+    return Surveyed(node, machine, found, ports, signs, reached_at)
+
+
+def pci_cards(text: str) -> tuple[str, ...]:
+    """'vendor:device' of each line of /proc/bus/pci/devices."""
+    return tuple(map(":".join, _PCI.findall(text)))
+
+
+def vram_gib(hardware: Hardware) -> frozenset[int]:
+    """The sizes of its cards' memory that are known, GiB."""
+    return frozenset(round(gpu.vram_bytes / 2**30) for gpu in hardware.gpus) - {0}
 
 
 def check_different(machines: Sequence[Surveyed]) -> None:

@@ -12,11 +12,12 @@ import ipaddress
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nixwulf.core.files import shipped_text
 from nixwulf.core.printed import check_numbers
+from nixwulf.core.query import grouped
 from nixwulf.nodes.interfaces import Interface, Medium
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.survey.machines import Surveyed
@@ -53,7 +54,7 @@ class WireEnd:
         return self.address.network
 
     def left_out(self, reason: str) -> LeftOut:
-        """That the cluster file has not its address, and why."""
+        """Say that the cluster file lacks its address, and why."""
         return LeftOut(self.node, self.interface, str(self.address), reason)
 
 
@@ -62,7 +63,7 @@ Pair = tuple[WireEnd, WireEnd]
 
 @dataclass(frozen=True)
 class Reach:
-    """What was tried: by source and target the largest packet in bytes that came back.
+    """Probes by source and target: the largest packet in bytes that came back.
 
     0: none did; 1: a small one did, and no size is known. answered_by: the card that the source
     found behind the target's address.
@@ -90,7 +91,7 @@ def pairs_to_try(endpoints: Sequence[WireEnd]) -> list[Pair]:
     interfaces in a subnet, as cables have with addresses that nobody gave, every pair is tried.
     """
     found: list[Pair] = []
-    for members in _by_network(endpoints).values():
+    for members in grouped((one.network, one) for one in endpoints).values():
         count = len(members)
         nodes = {one.node for one in members}
         everyone = itertools.combinations(members, 2)
@@ -117,13 +118,6 @@ def pairs_between(groups: Sequence[Sequence[WireEnd]], tried: Reach) -> list[Pai
     ]
 
 
-def _by_network(endpoints: Iterable[WireEnd]) -> dict[ipaddress.IPv4Network, list[WireEnd]]:
-    found: dict[ipaddress.IPv4Network, list[WireEnd]] = defaultdict(list)
-    for one in endpoints:
-        found[one.network].append(one)
-    return found
-
-
 def try_pairs(pairs: Sequence[Pair], connections: Mapping[str, Connection]) -> Reach:
     """Try pairs in both directions: one session a machine, in which it pings all its peers."""
     probes: dict[str, list[Pair]] = defaultdict(list)
@@ -147,7 +141,7 @@ def try_pairs(pairs: Sequence[Pair], connections: Mapping[str, Connection]) -> R
 
 
 def parse(text: str, probes: Sequence[Pair]) -> Reach:
-    """What a machine printed of its probes; one that it did not print was silent."""
+    """Read the probes that a machine printed; one that it did not print was silent."""
     answers, _, neighbours = text.partition("== neighbours")
     sizes = {
         (words[0], words[1]): int(words[2]) if words[2].isdecimal() else int(words[2] == "small")
@@ -196,7 +190,7 @@ _CABLE_PREFIX = 30
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a machine has and the cluster file has not, with the reason."""
+    """Something that a machine has and the cluster file lacks, with the reason."""
 
     node: str
     interface: str
@@ -230,30 +224,30 @@ class Wire:
 
     @property
     def is_thunderbolt(self) -> bool:
-        """Whether it is made of Thunderbolt or USB4 at every end."""
+        """Tell whether every end is Thunderbolt or USB4."""
         return all(one.medium == "thunderbolt" for one in self.interfaces)
 
     @property
     def is_cable(self) -> bool:
-        """Whether it joins two machines and can join no third."""
+        """Tell whether it joins two machines and can join no third."""
         narrow = self.network.prefixlen >= _CABLE_PREFIX or self.network.is_link_local
         return len(self.members) == len("ab") and (narrow or self.is_thunderbolt)
 
     @property
     def joins_cards(self) -> bool:
-        """Whether it joins two machines by cards that do RDMA: cables as a rule, in any subnet."""
+        """Tell whether it joins two machines by RDMA cards: cables as a rule, in any subnet."""
         cards = (any(not port.software for port in one.rdma) for one in self.interfaces)
         return len(self.members) == len("ab") and all(cards)
 
     @property
     def physical_ports(self) -> dict[str, str]:
-        """Of each machine the port of its card, empty where that is not known."""
+        """Ports of each machine's card, empty where that is not known."""
         ends = zip(self.members, self.interfaces, strict=True)
         return {end.node: one.physical_port for end, one in ends}
 
     @property
     def speed_gbps(self) -> float | None:
-        """Of its slowest end whose speed is known."""
+        """The speed of its slowest end whose speed is known."""
         return min((one.speed_gbps for one in self.interfaces if one.speed_gbps), default=None)
 
 
@@ -280,9 +274,7 @@ def candidates(machines: Sequence[Surveyed]) -> tuple[list[WireEnd], list[LeftOu
 
 def _without_shared(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
     """A machine that has an address itself answers for every other that has it too."""
-    owners: dict[ipaddress.IPv4Address, list[str]] = defaultdict(list)
-    for end in ends:
-        owners[end.address.ip].append(end.node)
+    owners = grouped((end.address.ip, end.node) for end in ends)
     reason = "the same address on several machines, each of which means itself by it"
     shared = {address for address, nodes in owners.items() if len(set(nodes)) > 1}
     return [end for end in ends if end.address.ip not in shared], [
@@ -291,11 +283,9 @@ def _without_shared(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOu
 
 
 def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
-    """Of several addresses on one wire the one in whose subnet most machines are, or the first."""
+    """Choose among addresses on one wire: in the subnet of most machines, or the first."""
     nodes = _nodes_of(ends)
-    places: dict[tuple[str, str], list[WireEnd]] = defaultdict(list)
-    for end in ends:
-        places[end.node, end.interface].append(end)
+    places = grouped(((end.node, end.interface), end) for end in ends)
     chosen, left = [], []
     for here in places.values():
         best = max(here, key=lambda end: len(nodes[end.network]))
@@ -307,7 +297,8 @@ def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[Left
 
 def _nodes_of(ends: Sequence[WireEnd]) -> dict[ipaddress.IPv4Network, set[str]]:
     """The machines in each subnet."""
-    return {net: {end.node for end in here} for net, here in _by_network(ends).items()}
+    found = grouped((end.network, end.node) for end in ends)
+    return {network: set(nodes) for network, nodes in found.items()}
 
 
 def _with_peers(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[LeftOut]]:
@@ -338,7 +329,7 @@ def wires(
 def _one_a_machine(
     group: Sequence[WireEnd], interfaces: Mapping[tuple[str, str], Interface]
 ) -> tuple[list[WireEnd], list[LeftOut]]:
-    """Of two interfaces of a machine on one network the faster, then the first."""
+    """Choose among two interfaces of a machine on one network the faster, then the first."""
     chosen: dict[str, WireEnd] = {}
     for end in group:
         speeds = [
@@ -356,7 +347,7 @@ def _one_a_machine(
 
 
 def _all_reached(members: Sequence[WireEnd], reach: Reach) -> tuple[list[WireEnd], list[LeftOut]]:
-    """Without those whom others do not reach, as few as can be: the worst first."""
+    """Leave out machines that others do not reach, as few as can be: the worst first."""
     kept, left = list(members), list[LeftOut]()
     while True:
         failing = {

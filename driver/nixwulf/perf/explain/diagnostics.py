@@ -1,4 +1,7 @@
-"""Facts in a record that make a case slower than it should be, each with what it slows."""
+"""Facts in a record that make a case slower than it should be, each with what it slows.
+
+Also links judged: of a record that measured one and no model, whether it carries what it should.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from functools import cache
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.text import format_significant
+from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.text import amount, format_significant
 from nixwulf.inventory.fabrics import RDMA_KINDS, TRAINED_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, fabric_facts
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_lost, record_rtt_us, waiting_us
 from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_lost, record_rtt_us, waiting_us
 
 Slows = Literal["nodes", "processors", "rate", "trips", "link", ""]
 """The quantity that a fact makes worse: all that the nodes do, what their CPUs do, bits a second of
@@ -23,8 +27,8 @@ the link, its round trips, both of these; empty: none that a speed depends on.""
 
 LINK_KEYS = frozenset({"link-loss", "link-rate", "link-latency", "tcp"})
 """Of diagnostics of the link as it was measured."""
-_HALF = 0.5
-_SLOW = 3.0
+LEAST_SHARE, MOST_TIMES = 0.5, 3.0
+"""Of a link's usual bandwidth and round trip: beyond these it is slow."""
 _OF_LAB = 2.0
 _LAB_US, _LAB_GBPS = 100.0, 8.0
 """What namespaces take and carry without any shape: 80 to 100 us, 8.5 to 16 Gbit/s were measured on
@@ -35,7 +39,7 @@ _GPU_BACKENDS = ("CUDA", "ROCm", "HIP", "Vulkan", "Metal", "MTL", "SYCL", "RPC")
 
 
 def is_busy(busy: float, cpus: float) -> bool:
-    """Whether so many busy CPUs of a node are more than the noise of ticks, logins and timers."""
+    """Tell whether so many busy CPUs are more than the noise of ticks, logins and timers."""
     return busy >= max(0.5, 0.05 * cpus)
 
 
@@ -188,7 +192,7 @@ def _load(record: Record) -> Iterator[Diagnostic]:
 
 
 def _threads(record: Record) -> Iterator[Diagnostic]:
-    """Of a CPU that computes; nodes of a lab share one machine's, and are given a part of it."""
+    """Judge the threads of a computing CPU; nodes of a lab get a part of one machine's."""
     threads, lab = threads_of(record), record["cluster"].get("lab", False)
     if any("gpu" in (facts_of(name) or {}) for name in _platforms(record)) or not threads or lab:
         return
@@ -199,7 +203,7 @@ def _threads(record: Record) -> Iterator[Diagnostic]:
 
 
 def _link(record: Record) -> Iterator[Diagnostic]:
-    """What is wrong with the link; of a lab's against the shape that was asked for.
+    """Say what is wrong with the link; a lab's is compared with the shape that was asked for.
 
     Predictions are made with the link as it was measured, so it makes a case slow and not slower
     than predicted.
@@ -221,7 +225,7 @@ def _link(record: Record) -> Iterator[Diagnostic]:
             "and ports."
         )
         yield Diagnostic("link-loss", text, "trips", effective / rtt, included=True)
-    if measured and measured < _HALF * usual_gbps and not lost:
+    if measured and measured < LEAST_SHARE * usual_gbps and not lost:
         text = (
             f"The link carried {format_significant(measured)} Gbit/s, and {name!r} should carry "
             f"{format_significant(usual_gbps)}; look at its cable, MTU and load."
@@ -243,7 +247,7 @@ def _usual(fabric: Mapping[str, Any]) -> tuple[float, float, float]:
     """Round trip in us and bandwidth in Gbit/s as they should be, and how many times is slow."""
     if "shaped_by" not in fabric:
         usual = fabric_facts(fabric["kind"], "tcp", fabric.get("speed_gbps", 0.0))
-        return usual.rtt_us, usual.bandwidth_gbps, _SLOW
+        return usual.rtt_us, usual.bandwidth_gbps, MOST_TIMES
     asked = fabric.get("asked", {})
     trip = 2 * asked.get("delay_us", 0.0) + _LAB_US
     return trip, min(asked.get("rate_gbps", _LAB_GBPS), _LAB_GBPS), _OF_LAB
@@ -262,3 +266,68 @@ def _gates(record: Record) -> Iterator[Diagnostic]:
             state = "was waived" if one["state"] == "waived" else f"is {one['state']}"
             text = f"The gate {one['gate']!r} {state}: {sentence}"
             yield Diagnostic(f"gate-{one['gate']}", text, slows)
+
+
+_TRIPS = ("ping_round_trip", "tcp_round_trip", "udp_round_trip")
+_TIMES = frozenset({"rdma_latency", *_TRIPS})
+_OF_KINDS = {"bandwidth": "tcp", "rdma_bandwidth": "rdma", "rdma_latency": "rdma"}
+_OF_KINDS |= dict.fromkeys(_TRIPS, "tcp")
+_LEAST_BYTES = 65536  # smaller messages are bound by their number
+
+
+@cache
+def _rails() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_toml(DATA / "rails.toml")["rails"]
+    return rows
+
+
+def judged(record: Record) -> str:
+    """Compare its best value of each metric of a link with the usual one, and say what mends it.
+
+    The best, since small messages and first tries are slow of themselves. Empty where it measured
+    no link, or nothing is known of such a one.
+    """
+    best: dict[str, Mapping[str, Any]] = {}
+    for metric in record.get("metrics", ()):
+        name, time = metric["name"], metric["name"] in _TIMES
+        if time or metric["conditions"].get("bytes", _LEAST_BYTES) >= _LEAST_BYTES:
+            both = [metric, *([best[name]] if name in best else [])]
+            best[name] = (min if time else max)(both, key=lambda one: one["value"])
+    return " ".join(sentence for metric in best.values() for sentence in _sentences(record, metric))
+
+
+def _sentences(record: Record, metric: Mapping[str, Any]) -> Iterator[str]:
+    platforms = set(record.get("cluster", {}).get("platforms", ()))
+    name, value, unit = metric["name"], metric["value"], metric["unit"]
+    row = next(
+        (one for one in _rails() if {one["platform"]} == platforms and one["metric"] == name), None
+    )
+    usual, source = (row["usual"], row["source"]) if row else _of_kind(record, name)
+    if not usual:
+        return
+    read = f"{name}: {amount(value, unit)}, where {amount(usual, unit)} is usual ({source})"
+    slow = value > MOST_TIMES * usual if name in _TIMES else value < LEAST_SHARE * usual
+    causes = row["causes"] if row else ()
+    known = (
+        one for one in causes if (value < one["below"] if "below" in one else value > one["above"])
+    )
+    cause = next(known, None)
+    if cause:
+        yield f"{read}. Known from {cause['source']}: {cause['text']}."
+    elif slow:
+        see = "route, bridges and power saving" if name in _TIMES else "cable, MTU and PCIe"
+        yield f"{read}. See {see} of both ends: 'nixwulf doctor' judges them."
+    else:
+        yield f"{read}: as it should be."
+
+
+def _of_kind(record: Record, name: str) -> tuple[float, str]:
+    """The usual value of the record's fabric, in Gbit/s or us, and its source; 0 of no fabric."""
+    fabric = record.get("fabric", {})
+    if "kind" not in fabric or "shaped_by" in fabric or name not in _OF_KINDS:
+        return 0.0, ""
+    try:
+        facts = fabric_facts(fabric["kind"], _OF_KINDS[name], fabric.get("speed_gbps", 0.0))
+    except InputError:
+        return 0.0, ""
+    return (facts.rtt_us if name in _TIMES else facts.bandwidth_gbps), "docs/reference/links.md"

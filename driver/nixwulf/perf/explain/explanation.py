@@ -17,7 +17,6 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import Constants, choose, family
 from nixwulf.perf.explain.diagnostics import Diagnostic, Slows
 from nixwulf.perf.explain.measured import (
     BaselineIndex,
@@ -41,8 +40,9 @@ from nixwulf.perf.explain.remedies import (
     shorter_trips,
 )
 from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy
-from nixwulf.perf.predict import Configuration, Prediction, predict, total
+from nixwulf.perf.inputs import Constants, PlatformFacts, Strategy, choose, family
+from nixwulf.perf.predict import Prediction, predict, total
+from nixwulf.perf.work import Configuration
 from nixwulf.results.record import Record
 from nixwulf.results.store import PLAN, read_entries, read_plan
 
@@ -74,7 +74,7 @@ class WeighedDiagnostic:
 
     @property
     def enough(self) -> bool:
-        """Whether it may be what slows the case, in the whole percent that are shown.
+        """Tell whether it may be what slows the case, in the whole percent that are shown.
 
         Without a prediction nobody knows whether a case depends on its link, and all do on nodes.
         """
@@ -152,7 +152,7 @@ class Explained:
 
     @property
     def case(self) -> Mapping[str, Any]:
-        """Its case."""
+        """The case."""
         case: Mapping[str, Any] = self.record["case"]
         return case
 
@@ -172,7 +172,7 @@ class Explained:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it is below the interval of its prediction."""
+        """Tell whether it is below the interval of its prediction."""
         return self.prediction is not None and self.measured < self.prediction.low
 
     @property
@@ -196,20 +196,20 @@ class Explained:
 
     @property
     def costless(self) -> frozenset[str]:
-        """What its speed does not depend on: sentences of facts, 'rate' and 'trips' of its link."""
+        """Causes that cost nothing: sentences of facts, 'rate' and 'trips' of its link."""
         of_link = (s.of_link for s in self.sensitivities if round(100 * (s.factor - 1)) == 0)
         return frozenset(cause.diagnostic.text for cause in self.noticed) | frozenset(of_link)
 
     @property
     def unexplained(self) -> bool:
-        """Whether it is outside its interval, and its causes are not enough to bring it back."""
+        """Tell whether it is outside its interval, and its causes do not bring it back."""
         if self.is_slow and self.prediction:
             return self.mended < self.prediction.low
         return self.verdict == "faster than predicted"
 
     @property
     def mended(self) -> float:
-        """What would have been measured at most without the causes that no prediction includes."""
+        """The most that could have been measured without the causes that no prediction includes."""
         factors = (
             inf if cause.known is None else cause.known
             for cause in self.slows
@@ -338,9 +338,8 @@ def _machines(
     other = baselines.on_another_fabric(one)
     link = fabric_of(other.record) if other else None
     if other and link:
-        constants = with_exchanges_of(
-            constants, node, subject.nodes, subject.model, strategy, link, one.metric, other.value
-        )
+        cluster = Configuration([node] * subject.nodes, subject.model, strategy, link)
+        constants = with_exchanges_of(constants, cluster, one.metric, other.value)
         assumption = (
             f"{platform}: the host's time for an exchange on {one.fabric!r} is as on "
             f"{other.fabric!r} in it"
@@ -393,21 +392,13 @@ def calibrated(
 
 
 def with_exchanges_of(
-    constants: Constants,
-    node: PlatformFacts,
-    nodes: int,
-    model: ModelFacts,
-    strategy: Strategy,
-    fabric: FabricFacts,
-    metric: str,
-    speed: float,
+    constants: Constants, cluster: Configuration, metric: str, speed: float
 ) -> Constants:
     """The constants with the host's time for an exchange such that nodes on a fabric give a speed.
 
     metric: what the speed, tok/s, is of: decode, prompt or serve.
     """
     free = replace(constants, hop_us=0.0, sync_us=0.0)
-    cluster = Configuration([node] * nodes, model, strategy, fabric)
     without = predict(*cluster, metric=metric, constants=free)
     work, tokens = total(cluster, metric)
     microseconds = 1e6 * max(0.0, 1 / speed - 1 / without.value) * tokens

@@ -1,4 +1,4 @@
-"""What records measured: the speed of each metric of a case, and the cases like it.
+"""Measured cases of records: the speed of each metric, and the cases like it.
 
 Also models too large for a CPU's cache, by what smaller ones that fit were measured to read.
 """
@@ -16,10 +16,8 @@ from typing import Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import is_predicted, speed_of
 from nixwulf.core.text import format_significant
-from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics
-from nixwulf.perf.explain.rails import judged
+from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics, judged
 from nixwulf.perf.explain.subject import batch, facts_of
-from nixwulf.results.fabrics import record_rtt_us
 from nixwulf.results.identity import (
     OF_ONE_CLUSTER,
     OVER_FABRICS,
@@ -31,7 +29,7 @@ from nixwulf.results.identity import (
     same,
 )
 from nixwulf.results.record import Record
-from nixwulf.results.table import columns_of
+from nixwulf.results.table import columns_of, record_rtt_us
 
 _UNIT = "tok/s"
 _FEW = 16
@@ -61,7 +59,7 @@ class MeasuredCase:
 
     @property
     def fabric(self) -> str | None:
-        """What its nodes are joined by, as the case names it."""
+        """The fabric between its nodes, as the case names it."""
         name: str | None = self.record["case"].get("fabric")
         return name
 
@@ -75,7 +73,7 @@ class MeasuredCase:
         }
 
     def but(self, without: frozenset[str]) -> Hashable:
-        """What it was measured under, without what differs over nodes, fabrics or models."""
+        """Return its conditions, without those that differ over nodes, fabrics or models."""
         return same(self._columns, without=without | OF_ONE_CLUSTER)
 
     @cached_property
@@ -85,7 +83,7 @@ class MeasuredCase:
 
     @cached_property
     def task(self) -> Hashable:
-        """Its work on as many nodes, by any engine that has its own format of weights."""
+        """The work on as many nodes, by any engine that has its own format of weights."""
         return same(self._columns, without=_OVER_ENGINES, conditions=WORK)
 
 
@@ -160,7 +158,7 @@ class BaselineIndex:
 
 
 def _near(one: MeasuredCase) -> Iterator[Hashable]:
-    """What it shares with those of another place, then with those of another value of each."""
+    """Yield keys shared with cases elsewhere, then with those of another parameter's value."""
     case, parameters = one.record["case"], one.record["case"]["parameters"]
     yield canonical({key: value for key, value in parameters.items() if key not in OVER_NODES})
     place = {"": [case.get(key) for key in PLACE]}
@@ -225,7 +223,7 @@ def _why(record: Record) -> str:
 
 
 def out_of_cache(one: MeasuredCase, smaller: Sequence[MeasuredCase]) -> list[Diagnostic]:
-    """Why decoding by the CPU of one node reads slower than a model that fits the cache, if so.
+    """Say why one node's CPU reads slower than for a model that fits the cache, if so.
 
     smaller: the same of other models, it itself among them.
     """

@@ -16,15 +16,21 @@ from typing import Any, Literal, get_args
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
-from nixwulf.perf.constants import Constants
 from nixwulf.perf.explain.measured import MeasuredCase
 from nixwulf.perf.explain.subject import facts_of
-from nixwulf.perf.inputs import PARALLELISMS, FabricFacts, PlatformFacts, Strategy, fabric_facts
-from nixwulf.perf.predict import Configuration, Prediction, predict, token_parts
+from nixwulf.perf.inputs import (
+    PARALLELISMS,
+    Constants,
+    FabricFacts,
+    PlatformFacts,
+    Strategy,
+    fabric_facts,
+)
+from nixwulf.perf.predict import Prediction, predict, token_parts
 from nixwulf.perf.scenarios.candidates import point_of
+from nixwulf.perf.scenarios.facts import ModelDescription
 from nixwulf.perf.scenarios.forecast import room, shared_out
-from nixwulf.perf.scenarios.source import ModelDescription
-from nixwulf.perf.work import forward
+from nixwulf.perf.work import Configuration, forward
 from nixwulf.plugins import engines
 from nixwulf.plugins.runtime import upstream
 from nixwulf.plugins.runtime.memory import FASTEST
@@ -48,7 +54,7 @@ class PredictionInputs:
 
     @property
     def configuration(self) -> Configuration:
-        """What runs on what."""
+        """The configuration: what runs, and on what."""
         return Configuration(self.platforms, self.model, self.strategy, self.fabric)
 
     def prediction(self) -> Prediction:
@@ -75,7 +81,7 @@ class Sensitivity:
 
     @property
     def enough(self) -> bool:
-        """Whether it is worth anything, in the whole percent that are shown."""
+        """Tell whether it is worth anything, in the whole percent that are shown."""
         return round(100 * (self.factor - 1)) >= ENOUGH
 
 
@@ -84,13 +90,13 @@ Change = Callable[[PredictionInputs, float], PredictionInputs]
 
 
 def faster_memory(one: PredictionInputs, times: float) -> PredictionInputs:
-    """Its bandwidth, of all nodes."""
+    """The bandwidth of all nodes' memory."""
     faster = (replace(node, bandwidth_gbs=times * node.bandwidth_gbs) for node in one.platforms)
     return replace(one, platforms=tuple(faster))
 
 
 def more_compute(one: PredictionInputs, times: float) -> PredictionInputs:
-    """Of all nodes."""
+    """The compute of all nodes."""
     faster = (replace(node, tflops=times * node.tflops) for node in one.platforms)
     return replace(one, platforms=tuple(faster))
 
@@ -154,15 +160,9 @@ def roofline(setting: PredictionInputs) -> float | None:
         return None
     prompt = setting.metric == "prompt"
     tokens = strategy.n_prompt if prompt else strategy.batch
-    work = forward(
-        [_at_its_best(node) for node in setting.platforms],
-        _at_its_least(setting.model),
-        setting.fabric,
-        strategy,
-        tokens=tokens,
-        sequences=strategy.batch,
-        depth=strategy.depth,
-    )
+    platforms, model = map(_at_its_best, setting.platforms), _at_its_least(setting.model)
+    of = setting.configuration._replace(platforms=list(platforms), model=model)
+    work = forward(of, tokens=tokens, sequences=strategy.batch, depth=strategy.depth)
     # Prompts of a pipeline can be on all nodes at once; one sequence is on one at a time.
     several = nodes if prompt and strategy.parallelism == "pipeline" else 1
     seconds = work.compute if prompt else work.weights + work.cache
@@ -170,7 +170,7 @@ def roofline(setting: PredictionInputs) -> float | None:
 
 
 def _at_its_least(model: ModelFacts) -> ModelFacts:
-    """What is finer than the experts by a name only may be as they are."""
+    """Return the model with other weights no finer than the experts, where only a name says so."""
     weights = model.weights
     if not weights.assumptions:
         return model
@@ -286,7 +286,7 @@ def _costs(before: PredictionInputs, after: PredictionInputs) -> float | None:
 
 
 def _difference(record: Record, other: Record) -> tuple[Kind, str] | None:
-    """How another record is run otherwise, if it is one change; None where it is none, or more."""
+    """Describe how another record is run otherwise, if by one change; else None."""
     here, there = record["case"], other["case"]
     changed = [key for key in PLACE[1:] if here.get(key) != there.get(key)]
     if here.get("engine") != there.get("engine"):
@@ -384,12 +384,12 @@ def _split_otherwise(
 
 
 def fits(platforms: Sequence[PlatformFacts], model: ModelFacts, strategy: Strategy) -> bool:
-    """Whether it is known that a model fits on nodes, run so."""
+    """Tell whether it is known that a model fits on nodes, run so."""
     return room(platforms, ModelDescription(model.name, model), strategy).fits is True
 
 
 def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: int) -> bool:
-    """Whether an engine of this driver can be run so."""
+    """Tell whether an engine of this driver can be run so."""
     case = record["case"]
     try:
         engine = engines.find(strategy.engine, "--engine")

@@ -1,11 +1,10 @@
-"""What the model has to know of a measured case, taken from its record and its machines."""
+"""The model's inputs for a measured case, from its record and its machines."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cache
 from typing import Any
 
@@ -17,13 +16,12 @@ from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
 from nixwulf.llm.random_model import RandomModel, parse_random_model
-from nixwulf.perf.constants import age_of, day_of, newest
-from nixwulf.perf.inputs import FabricFacts, PlatformFacts, Strategy, fabric_facts, platform_facts
+from nixwulf.perf import inputs
 from nixwulf.plugins.engines import DEFAULT, all_engines
 from nixwulf.plugins.runtime.run import servers_of
 from nixwulf.plugins.runtime.upstream import number
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us, waiting_us
 from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us, waiting_us
 
 _MOST_NODES = 1024
 _MACHINES = DATA / "model" / "machines.toml"
@@ -57,8 +55,8 @@ class CaseInputs:
     """A case as the model sees it; platforms is None for machines without facts of their own."""
 
     model: ModelFacts
-    fabric: FabricFacts | None
-    platforms: tuple[PlatformFacts, ...] | None
+    fabric: inputs.FabricFacts | None
+    platforms: tuple[inputs.PlatformFacts, ...] | None
     nodes: int
     engine: str
     parallelism: str
@@ -67,10 +65,10 @@ class CaseInputs:
     age: float = 0.0
     shares: tuple[float, ...] = ()
 
-    def strategy(self, conditions: Mapping[str, Any]) -> Strategy:
-        """How a metric of it was measured; raises InputError for what the model has no sums for."""
+    def strategy(self, conditions: Mapping[str, Any]) -> inputs.Strategy:
+        """Return a metric's strategy; raises InputError for what the model does not cover."""
         _no_guesses(conditions)
-        return Strategy(
+        return inputs.Strategy(
             self.engine,
             self.parallelism,
             n_prompt=_count(conditions, "n_prompt"),
@@ -130,6 +128,9 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
             f"The record is of replicas, each a server of {what}; explain a run of {what}."
         )
     _no_guesses(case.get("parameters", {}))
+    version = record.get("engine", {}).get("version", "")
+    # Of an engine without a day of its own when it was run or published, as far as that is stated.
+    day = record.get("started") or record.get("source", {}).get("date", "")
     return CaseInputs(
         _model(record, plan),
         fabric_of(record),
@@ -137,22 +138,16 @@ def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
         case["nodes"],
         case["engine"],
         case.get("parallelism", "single"),
-        record.get("engine", {}).get("version", ""),
+        version,
         record.get("engine", {}).get("backends", "").partition(",")[0].lower(),
-        age_of(_day_of(record)),
+        inputs.age_of(inputs.day_of(version, day)),
         _shares(record),
     )
 
 
-def _day_of(record: Record) -> date | None:
-    """When its engine was built, else when it was run or published, as far as it states that."""
-    day = record.get("started") or record.get("source", {}).get("date", "")
-    return day_of(record.get("engine", {}).get("version", ""), day)
-
-
 def newer_than_fitted(record: Record) -> str:
     """A sentence where a record's build is newer than any that was fitted; empty where not."""
-    version, known = record.get("engine", {}).get("version", ""), newest()[DEFAULT]
+    version, known = record.get("engine", {}).get("version", ""), inputs.newest()[DEFAULT]
     of_default = record["case"].get("engine") == DEFAULT and version.startswith("b")
     if not of_default or number(version) <= number(known):
         return ""
@@ -160,7 +155,7 @@ def newer_than_fitted(record: Record) -> str:
 
 
 def _shares(record: Record) -> tuple[float, ...]:
-    """Of the weights, by node, as the engine said that it placed them; none where it did not."""
+    """Return shares of the weights by node, as the engine placed them; empty if unknown."""
     sizes = [float(size) for size in _PLACED.findall(record.get("engine", {}).get("placed", ""))]
     if len(sizes) != record["case"]["nodes"] or not sum(sizes):
         return ()
@@ -172,12 +167,12 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
     models = plan["sweep"]["document"].get("models", {}) if plan else {}
     random = models.get(name, {}).get("random")
     if random is not None:
-        return _random(name, parse_random_model(random, name), described.get("bytes", 0))
+        return facts_of_random(name, parse_random_model(random, name), described.get("bytes", 0))
     if described.get("random_weights"):
         # Without a plan, as of the examples that come with the driver: one of the usual layers.
         usual = RandomModel(described.get("architecture", "llama"))
         if usual.parameters == described.get("parameters"):
-            return _random(name, usual, described.get("bytes", 0))
+            return facts_of_random(name, usual, described.get("bytes", 0))
         raise InputError(
             f"The record lacks the layers of the random model {name!r}, which plan.json of its run "
             "has; name the run's folder."
@@ -210,7 +205,7 @@ def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
 
 
 def _stated(text: str) -> float:
-    """Of '78.80 GiB' or '138.80 B', as llama.cpp's tables have them, bytes or parameters."""
+    """Read '78.80 GiB' or '138.80 B', as in llama.cpp's tables: bytes or parameters."""
     number, _, unit = text.partition(" ")
     return float(number) * _UNITS[unit] if unit in _UNITS and _DECIMAL.fullmatch(number) else 0
 
@@ -240,8 +235,8 @@ def _pruned(model: ModelFacts, stated: float) -> ModelFacts:
 
 
 @cache  # the runs of a sweep share it
-def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
-    """By the tensors that the driver writes; size is that of the file."""
+def facts_of_random(name: str, model: RandomModel, size: int) -> ModelFacts:
+    """Size a model by the tensors that the driver writes; size is that of the file."""
     if not size:
         raise InputError(f"The record lacks the bytes of the model {name!r}.")
     bytes_each = size / model.parameters
@@ -262,7 +257,9 @@ def _random(name: str, model: RandomModel, size: int) -> ModelFacts:
     return gguf.interpret(keys, tensors).facts(name)
 
 
-def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[PlatformFacts, ...] | None:
+def _platforms(
+    record: Record, plan: Mapping[str, Any] | None
+) -> tuple[inputs.PlatformFacts, ...] | None:
     """One for each node; None where a platform's own speed was never measured, as the lab's."""
     cluster_file = (plan or {}).get("cluster", {}).get("document", {})
     described = cluster_file.get("nodes", ())
@@ -293,10 +290,10 @@ def _platforms(record: Record, plan: Mapping[str, Any] | None) -> tuple[Platform
     bandwidths = {_BANDWIDTH, "memory_bandwidth_nominal_gbs"}
     if not all(bandwidths & document.keys() for document in documents):
         return None
-    return tuple(map(platform_facts, documents))
+    return tuple(map(inputs.platform_facts, documents))
 
 
-def fabric_of(record: Record) -> FabricFacts | None:
+def fabric_of(record: Record) -> inputs.FabricFacts | None:
     """Round trips and streams of the run are TCP's, and not valid for RDMA; lost packets wait."""
     case, fabric = record["case"], record.get("fabric", {})
     if case["nodes"] == 1:
@@ -309,7 +306,7 @@ def fabric_of(record: Record) -> FabricFacts | None:
         kind = "roce"
     tcp = transport == "tcp"
     rtt = record_rtt_us(record) if tcp else None
-    return fabric_facts(
+    return inputs.fabric_facts(
         kind,
         transport,
         fabric.get("speed_gbps", 0.0),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nixwulf.core.document import escaped, output, say
-from nixwulf.core.files import as_json
+from nixwulf.core.files import as_json, titled
 from nixwulf.core.text import format_significant, plural
 from nixwulf.perf.explain.explanation import Explained, WeighedDiagnostic
 from nixwulf.perf.explain.measured import Unmeasured
@@ -126,7 +126,7 @@ def _without(cause: WeighedDiagnostic) -> str:
 
 
 def _unexplained(explained: Explained, prediction: Prediction) -> str:
-    """With the factor that is left, and where to look next."""
+    """Say which factor is left, and where to look next."""
     fast = explained.measured > prediction.high
     ratio = explained.mended / prediction.value
     left = (
@@ -225,7 +225,9 @@ def to_terminal(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> N
                 say(console, sentence, indent=4)
             if sentence.startswith(NOTICED):
                 noticed.add(sentence)
-    for text in (*_rest(rest), *_foot(explained)):
+    found = [one.prediction for one in explained if one.prediction]
+    foot = ["", *legend(found), *_assumptions(explained)] if found else []
+    for text in (*_rest(rest), *foot):
         # A link stays one where the terminal itself breaks the line.
         say(console, text, whole=True)
 
@@ -246,12 +248,9 @@ def to_markdown(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> s
 
 def to_json(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
     """Explanations with all their numbers; a key without a value is absent."""
-    document = {
-        "kind": "explanation",
-        "explained": [_document(one) for one in explained],
-        "without_speed": [{"case": dict(one.case), "why": one.why} for one in rest],
-    }
-    return as_json(document)
+    without = [{"case": dict(one.case), "why": one.why} for one in rest]
+    body = {"explained": [_document(one) for one in explained], "without_speed": without}
+    return as_json(titled("explanation", body))
 
 
 def _document(one: Explained) -> dict[str, Any]:
@@ -299,11 +298,6 @@ def _rest(rest: Sequence[Unmeasured]) -> list[str]:
     )
     lines = [f"{plural(count, 'record')} of {name}" for name, count in counts.items()]
     return ["", *lines] if lines else []
-
-
-def _foot(explained: Sequence[Explained]) -> list[str]:
-    found = [one.prediction for one in explained if one.prediction]
-    return ["", *legend(found), *_assumptions(explained)] if found else []
 
 
 def _assumptions(explained: Sequence[Explained]) -> list[str]:

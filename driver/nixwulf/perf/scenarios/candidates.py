@@ -17,7 +17,7 @@ from nixwulf.inventory.cluster import Cluster, Fabric, Node, joins_all
 from nixwulf.inventory.platforms import gpu_vendor, load_platform
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.inputs import PARALLELISMS
-from nixwulf.perf.scenarios.source import ModelDescription
+from nixwulf.perf.scenarios.facts import ModelDescription
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.memory import FASTEST
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LeftOut(Generic[T]):
-    """What is not run, and why; of too little memory, by how many GiB a node."""
+    """Something that is not run, and why; of too little memory, by how many GiB a node."""
 
     what: T
     reason: str
@@ -43,7 +43,7 @@ class LeftOut(Generic[T]):
 
 @dataclass(frozen=True)
 class Placement:
-    """How many nodes run something, how it is split, and what joins them.
+    """A number of nodes, how a model is split over them, and what joins them.
 
     parallelism: None of what measures the machines; fabric, transport: None of one node.
     """
@@ -60,7 +60,7 @@ class Placement:
         )
 
     def problem(self, cluster: Cluster) -> str | None:
-        """Why a cluster has no such placement, whatever runs, or None."""
+        """Say why a cluster has no such placement, whatever runs, or None."""
         if self.parallelism and (self.nodes == 1) != (self.parallelism == "single"):
             return NO_SPLIT
         if self.nodes > 1 and not self.fabric and self.parallelism != REPLICAS:
@@ -81,7 +81,7 @@ class Placement:
         return None
 
     def crossing(self, cluster: Cluster) -> dict[str, Any]:
-        """What an engine or benchmark has to know of the fabric, to see whether it can cross it.
+        """Describe the fabric to an engine or benchmark, to see whether it can cross it.
 
         fabric_kind; cables: where more than two nodes are on cables 'pairs' or 'ring', else None;
         control: whether they have a network over which ranks find each other.
@@ -97,7 +97,7 @@ class Placement:
     def refusal(
         self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, Any]
     ) -> str | None:
-        """Why an engine cannot be run so, or None.
+        """Say why an engine cannot be run so, or None.
 
         point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
         """
@@ -152,7 +152,7 @@ def placements(
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: a cluster, a model and an engine; empty tuples stand for all there are.
+    """A question: a cluster, a model and an engine; empty tuples stand for all there are.
 
     backend: what computes; empty: the first of the platform. drafts, acceptance: tokens that are
     guessed ahead a step, and the share of them that is kept.
@@ -265,13 +265,13 @@ def _check_nodes(question: Question, cluster: Cluster) -> None:
 
 
 def backends_of(platform: str) -> Sequence[str]:
-    """What computes on its GPU, the usual first."""
+    """List what computes on its GPU, the usual first."""
     known: Sequence[str] = load_platform(platform).get("gpu", {}).get("backends", ())
     return known
 
 
 def _none_placed(question: Question) -> str:
-    """Why the cluster has none of the placements; what no cluster has, if only that."""
+    """Say why the cluster has none of the placements; what no cluster has, if only that."""
     named = question.fabrics or question.transports
     if named and (set(question.nodes) == {1} or set(question.parallelisms) == {REPLICAS}):
         who = "one node crosses" if set(question.nodes) == {1} else "replicas cross"
@@ -293,7 +293,7 @@ def _placements(question: Question) -> Iterator[Placement]:
 
 
 def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
-    """Those that the cluster has, each with its placement."""
+    """Yield the strategies that the cluster has, each with its placement."""
     cluster = question.cluster
     choices = engines.find(question.engine, "--engine").parameters.get("split")
     fastest = choices and FASTEST in choices.choices
@@ -308,7 +308,8 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             for groups in (count for count in counts if len(nodes) % count == 0):
                 one = Candidate(nodes, split, fabric, transport, groups=groups)
                 yield one, placement
-                if split == "pipeline" and fastest and any(map(_unequal, one.servers)):
+                unequal = any(len({n.bandwidth_gbs for n in s.nodes}) > 1 for s in one.servers)
+                if split == "pipeline" and fastest and unequal:
                     yield replace(one, split=FASTEST), placement
         elif placement.parallelism == REPLICAS:
             if not (question.fabrics or question.transports):
@@ -318,10 +319,6 @@ def _all(question: Question) -> Iterator[tuple[Candidate, Placement]]:
             first = {node.platform: node for node in reversed(cluster.nodes)}
             nodes = tuple(node for node in cluster.nodes if node in first.values())
             yield from ((Candidate((node,), "single"), placement) for node in nodes)
-
-
-def _unequal(server: Candidate) -> bool:
-    return len({node.bandwidth_gbs for node in server.nodes}) > 1
 
 
 def _unsupported(question: Question, candidate: Candidate, placement: Placement) -> str | None:
@@ -340,6 +337,6 @@ def _unsupported(question: Question, candidate: Candidate, placement: Placement)
 
 
 def point_of(engine: Engine, model: ModelFacts) -> dict[str, Any]:
-    """What an engine has to know of a known model that it runs with its defaults."""
+    """Describe a known model, run with its defaults, to an engine."""
     defaults = {name: one.default for name, one in engine.parameters.items()}
     return {"benchmark": "", "random": None, "shape": model.shape, "parameters": defaults}

@@ -11,15 +11,8 @@ from nixwulf.llm.model_facts import ModelFacts, Sizes
 from nixwulf.perf.inputs import PlatformFacts, Strategy
 from nixwulf.perf.predict import Prediction, predict
 from nixwulf.perf.scenarios import facts
-from nixwulf.perf.scenarios.candidates import (
-    Candidate,
-    LeftOut,
-    Question,
-    backends_of,
-    candidates,
-)
-from nixwulf.perf.scenarios.facts import WhatIf
-from nixwulf.perf.scenarios.source import ModelDescription
+from nixwulf.perf.scenarios.candidates import Candidate, LeftOut, Question, backends_of, candidates
+from nixwulf.perf.scenarios.facts import ModelDescription, WhatIf
 from nixwulf.plugins.runtime.memory import Need, TokenDemand, layers, needs
 from nixwulf.plugins.runtime.run import slots_of
 from nixwulf.results.identity import REPLICAS
@@ -42,12 +35,12 @@ class Room:
 
     @property
     def fits(self) -> bool | None:
-        """None where it is not known."""
+        """True if the memory is enough; None where it is not known."""
         return self.needs_gib <= self.has_gib if self.has_gib else None
 
     @property
     def short_gib(self) -> float:
-        """By how much it does not fit."""
+        """Memory that is missing, GiB."""
         return max(0.0, self.needs_gib - self.has_gib) if self.has_gib else 0.0
 
     @property
@@ -138,7 +131,7 @@ class Forecast:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What was not known."""
+        """The assumptions behind it."""
         more = self.prompt.assumptions if self.prompt else ()
         return tuple(dict.fromkeys((*self.decode.assumptions, *more, *self.more)))
 
@@ -163,17 +156,17 @@ class Answer:
 
     @property
     def changed(self) -> bool:
-        """Whether the what-ifs change something, and are not facts that were missing."""
+        """Tell whether the what-ifs change something, and are not facts that were missing."""
         return self.forecasts[0].changed is not None
 
     @property
     def fitting(self) -> list[ScenarioForecast]:
-        """Of strategies whose memory is enough, or unknown."""
+        """Strategies whose memory is enough, or unknown."""
         return [one for one in self.forecasts if one.plain.room.fits is not False]
 
     @property
     def assumptions(self) -> list[str]:
-        """Of all forecasts, each once."""
+        """The assumptions of all forecasts, each once."""
         return list(dict.fromkeys(text for one in self.forecasts for text in one.plain.assumptions))
 
 
@@ -198,7 +191,7 @@ def answer(question: Question, what_ifs: Sequence[str] = ()) -> Answer:
 
 
 def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf] = ()) -> Forecast:
-    """What a strategy should give, with some facts changed."""
+    """Predict a strategy's speed, with some facts changed."""
     if candidate.parallelism == REPLICAS or candidate.groups > 1:
         return _of_replicas(question, candidate, changes)
     platforms = [facts.platform(node, changes) for node in candidate.nodes]
@@ -243,7 +236,7 @@ def forecast(question: Question, candidate: Candidate, changes: Sequence[WhatIf]
 
 
 def _of_replicas(question: Question, candidate: Candidate, changes: Sequence[WhatIf]) -> Forecast:
-    """Of each server with its part of the requests; one without any adds nothing."""
+    """Sum the servers, each with its part of the requests; one without any adds nothing."""
     shares = slots_of(question.batch, len(candidate.servers))
     alone = [
         forecast(replace(question, batch=max(1, share)), one, changes)
@@ -308,7 +301,7 @@ def _without_alike(
 
 
 def _names(question: Question, chosen: Sequence[Candidate]) -> dict[str, Sequence[str]]:
-    """What a what-if can be about."""
+    """List the names that a what-if can be about."""
     fabrics = [one.fabric.name for one in chosen if one.fabric]
     platforms = [node.platform for one in chosen for node in one.nodes]
     return {

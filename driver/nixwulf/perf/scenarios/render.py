@@ -8,7 +8,7 @@ A time is drawn as a bar of letters, one for each part of a prediction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -25,16 +25,14 @@ from nixwulf.core.document import (
     rich_table,
     say,
 )
-from nixwulf.core.files import DATA, as_json, read_toml
+from nixwulf.core.files import DATA, as_json, read_toml, titled
+from nixwulf.core.query import grouped
 from nixwulf.core.text import format_significant, plural
-from nixwulf.perf.constants import newest
+from nixwulf.perf.inputs import newest
 from nixwulf.perf.predict import Prediction
-from nixwulf.perf.scenarios.candidates import Candidate
+from nixwulf.perf.scenarios.candidates import Candidate, Question
 from nixwulf.perf.scenarios.forecast import Answer, Forecast, ScenarioForecast
 from nixwulf.results.identity import REPLICAS
-
-if TYPE_CHECKING:
-    from nixwulf.perf.scenarios.candidates import Candidate, Question
 
 LETTERS: Mapping[str, Sequence[str]] = read_toml(DATA / "model" / "parts.toml")
 """By part: its letter, what it is, and its colour."""
@@ -84,13 +82,13 @@ def heading(question: Question) -> str:
 
 
 def shares(parts: Mapping[str, float]) -> dict[str, float]:
-    """Of the whole, from 0 to 1, in the order of LETTERS."""
+    """Return shares of the whole, from 0 to 1, in the order of LETTERS."""
     whole = sum(parts.values())
     return {name: parts.get(name, 0.0) / whole for name in LETTERS}
 
 
 def cells(parts: Mapping[str, float], width: int) -> dict[str, int]:
-    """How many of width characters each part has: they add up, by largest remainders."""
+    """Return the characters of width for each part: they add up, by largest remainders."""
     exact = {name: share * width for name, share in shares(parts).items()}
     found = {name: int(value) for name, value in exact.items()}
     rest = sorted(exact, key=lambda name: found[name] - exact[name])
@@ -116,13 +114,14 @@ def percentages(parts: Mapping[str, float]) -> str:
 
 
 def legend(predictions: Iterable[Prediction]) -> list[str]:
-    """What the letters of the parts that take time in any of them stand for, a line each."""
+    """Explain the letters of the parts that take time in any of them, a line each."""
     known = {name for one in predictions for name, seconds in one.parts.items() if seconds}
     return [f"{LETTERS[name][0]} {name}: {LETTERS[name][1]}" for name in LETTERS if name in known]
 
 
 KIND = "prediction"
 """Of the document; no record has it, and record.validate refuses it."""
+_CONDITIONS = ("n_prompt", "n_gen", "depth", "batch", "backend", "drafts", "acceptance")
 _BAR = 32
 _SENTENCE = 40
 _HEAD = ("strategy", "decode", "prompt", "memory of a node")
@@ -184,10 +183,8 @@ def _then(answer: Answer) -> str:
 
 
 def _beside(answer: Answer) -> list[str]:
-    """Why strategies are left out, a sentence for each reason; and that none of the others fits."""
-    by_reason: dict[str, list[str]] = {}
-    for one in answer.left_out:
-        by_reason.setdefault(one.reason, []).append(how(one.what))
+    """Say why strategies are left out, by reason; and that none of the others fits."""
+    by_reason = grouped((one.reason, how(one.what)) for one in answer.left_out)
     sentence = [
         f"Left out: {first}{f' (and {len(others)} more)' if others else ''}: {why}."
         for why, (first, *others) in by_reason.items()
@@ -220,7 +217,7 @@ def _speeds(forecast: Forecast) -> tuple[str, str]:
 
 
 def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
-    """Of what did not fit before there is nothing to compare with."""
+    """Compare two forecasts; empty where what did not fit before has nothing to compare with."""
     if after.room.fits is False:
         return "", ""
     if before.room.fits is False:
@@ -273,7 +270,6 @@ def to_json(answer: Answer) -> str:
     """Predictions with all their numbers; times are seconds a token."""
     question = answer.question
     document = {
-        "kind": KIND,
         "cluster": question.cluster.name,
         "engine": question.engine,
         "model": {
@@ -282,21 +278,13 @@ def to_json(answer: Answer) -> str:
             "active_parameters": round(question.model.facts.active),
             "weight_bytes": round(question.model.facts.weight_bytes),
         },
-        "conditions": {
-            "n_prompt": question.n_prompt,
-            "n_gen": question.n_gen,
-            "depth": question.depth,
-            "batch": question.batch,
-            "backend": question.backend,
-            "drafts": question.drafts,
-            "acceptance": question.acceptance,
-        },
+        "conditions": {key: getattr(question, key) for key in _CONDITIONS},
         "software_until": newest()["month"],
         "what_if": list(answer.what_ifs),
         "ways": [_way(one) for one in answer.forecasts],
         "left_out": [_place(one.what) | {"why": one.reason} for one in answer.left_out],
     }
-    return as_json(document)
+    return as_json(titled(KIND, document))
 
 
 def _way(one: ScenarioForecast) -> dict[str, Any]:

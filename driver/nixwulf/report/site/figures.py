@@ -1,25 +1,31 @@
-"""Which charts a set of rows gives, what joins their marks, and what is side by side.
+"""Charts of a set of rows: what joins their marks, and what is side by side.
 
 A line joins rows that differ in x alone: the same platform, engine and its version, model and
 weights, conditions, and who measured. What differs otherwise may stand in one chart, with other
-marks, but only for the same model and amount of work.
+marks, but only for the same model and amount of work. Predictions stand beside the values.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.core.metric import METRICS, adds_up, speed_of
+from nixwulf.core.metric import METRICS, adds_up, is_predicted, speed_of
+from nixwulf.core.query import grouped
 from nixwulf.core.text import plural
+from nixwulf.perf.explain.explanation import Explained, explain_records
+from nixwulf.perf.explain.text import measured, sentences
 from nixwulf.report.charts import MOST_MARKS, Chart, Curve, apart, some
+from nixwulf.report.lines import About, about
 from nixwulf.report.site.look import Figure, Look, note_of, title_of
-from nixwulf.report.site.rows import SiteRow, shorten
-from nixwulf.results.identity import DRAWN_APART, WORK, same
+from nixwulf.report.site.rows import SiteRow, Source, shorten
+from nixwulf.results.identity import DRAWN_APART, WORK, case_id, one_name, same
+from nixwulf.results.store import PLAN, read_plan
 
 MOST_CHARTS = 6
 _MOST_STRIPS = 4  # charts with a line for each machine or model
@@ -49,7 +55,7 @@ class _Kind:
 
     @property
     def by_nodes(self) -> bool:
-        """Whether x is the number of nodes."""
+        """Tell whether x is the number of nodes."""
         return self.joined == "nodes"
 
     def at(self, row: SiteRow) -> float:
@@ -57,13 +63,13 @@ class _Kind:
         return float(getattr(row, self.x) or 0.0)
 
     def wanted(self, row: SiteRow) -> bool:
-        """Whether a row has a place in it."""
+        """Tell whether a row has a place in it."""
         known = row.value and self.at(row) and (row.nodes > 1 or not self.several)
         of = self.metric in ("", row.metric) and self.unit in ("", row.unit)
         return bool(known) and of and (adds_up(row.unit) or not self.rate)
 
     def place(self, row: SiteRow) -> float | str:
-        """What rows of one case share, whose mean a line passes: their nodes, or their fabric."""
+        """The place on the axis that rows of one case share: their nodes, or their fabric."""
         return row.nodes if self.by_nodes else row.fabric
 
 
@@ -77,10 +83,7 @@ def figures(rows: Sequence[SiteRow], name: str) -> list[Figure]:
 
 
 def _figure(kind: _Kind, rows: Sequence[SiteRow], name: str) -> Figure | None:
-    panels: dict[Hashable, list[SiteRow]] = defaultdict(list)
-    for row in rows:
-        if kind.wanted(row):
-            panels[row.panel].append(row)
+    panels = grouped((row.panel, row) for row in rows if kind.wanted(row))
     found = [(own, _lines(kind, own)) for own in panels.values()]
     found = [
         (own, lines)
@@ -128,7 +131,7 @@ def _lines(kind: _Kind, rows: Sequence[SiteRow]) -> list[list[SiteRow]]:
 
 
 def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
-    """Whether they are at two places apart, and repeat nothing but runs.
+    """Tell whether they are at two places apart, and repeat nothing but runs.
 
     Two published values at one place differ in something that their sources do not state, and so
     they may differ in it from those at another.
@@ -141,11 +144,7 @@ def _joins(kind: _Kind, rows: Sequence[SiteRow]) -> bool:
 
 
 def _chart(
-    kind: _Kind,
-    rows: Sequence[SiteRow],
-    lines: Sequence[Sequence[SiteRow]],
-    look: Look,
-    name: str,
+    kind: _Kind, rows: Sequence[SiteRow], lines: Sequence[Sequence[SiteRow]], look: Look, name: str
 ) -> Chart:
     first = rows[0]
     several = len({row.parallelism for own in lines for row in own}) > 1
@@ -174,14 +173,9 @@ def _line(kind: _Kind, rows: Sequence[SiteRow], look: Look, several: bool) -> Cu
 
 def _means(kind: _Kind, rows: Sequence[SiteRow]) -> list[tuple[float, float]]:
     """A line's points: runs of one case are joined at their mean."""
-    found: dict[float | str, list[SiteRow]] = defaultdict(list)
-    for row in rows:
-        found[kind.place(row)].append(row)
+    found = grouped((kind.place(row), row) for row in rows)
     return sorted(
-        (
-            statistics.fmean(kind.at(row) for row in own),
-            speed_of(row.value or 0.0 for row in own),
-        )
+        (statistics.fmean(kind.at(row) for row in own), speed_of(row.value or 0.0 for row in own))
         for own in found.values()
     )
 
@@ -278,3 +272,80 @@ def _best(lines: dict[str, list[SiteRow]]) -> dict[str, list[SiteRow]]:
 
 def _value(row: SiteRow) -> float:
     return row.value or 0.0
+
+
+def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRow]:
+    """Rows, each with its explanation; a run folder is explained as a whole."""
+    folders = grouped((_folder(source), source) for source in sources)
+    found: defaultdict[tuple[Path, str, str], list[Explained]] = defaultdict(list)
+    for folder, own in folders.items():
+        place = folder.parent / PLAN
+        plan = read_plan(place) if place.exists() else None
+        for one in explain_records([(source.record, plan) for source in own])[0]:
+            found[folder, case_id(one.record), one.metric].append(one)
+    return [
+        replace(
+            row,
+            explained=_explanation_of(
+                row, found[_folder(row.source), case_id(row.source.record), row.metric]
+            ),
+        )
+        for row in rows
+    ]
+
+
+def words(rows: Sequence[SiteRow]) -> list[tuple[str, list[str]]]:
+    """For each value that has a prediction to show, both in words and the sentences beside it."""
+    return [
+        (f"{row.key.words}: {measured(row.explained)}", list(sentences(row.explained)))
+        for row in rows
+        if row.explained and row.predicted
+    ]
+
+
+def with_words(figures: Iterable[Figure]) -> list[Figure]:
+    """Figures with their prediction notes; a sentence is in those of the first figure only."""
+    found: list[Figure] = []
+    shown: set[str] = set()
+    for figure in figures:
+        own = _about([row for rows in figure.rows for row in rows])
+        new = tuple(sentence for sentence in own.why if sentence not in shown)
+        shown.update(new)
+        found.append(replace(figure, prediction_notes=replace(own, why=new)))
+    return found
+
+
+def _name(row: SiteRow) -> str:
+    """'gpt-oss-120b, 4 × framework-desktop, ethernet, pipeline, llama.cpp'."""
+    machines = f"{row.nodes} × {'+'.join(row.platforms)}"
+    split = row.parallelism if row.nodes > 1 else ""
+    return ", ".join(filter(None, (row.model, machines, row.link, split, row.program)))
+
+
+def _about(rows: Sequence[SiteRow]) -> About:
+    named = [(_name(row), one) for row in rows if (one := _speed(row))]
+    return about(named, [(row.value, row.predicted) for row in rows if row.value and row.predicted])
+
+
+def _speed(row: SiteRow) -> Explained | None:
+    """The explanation of a row, if its metric can be predicted."""
+    return row.explained if is_predicted(row.metric, row.unit) else None
+
+
+def why_not(rows: Sequence[SiteRow]) -> str:
+    """Say why no speed of a record has a prediction; empty where one has, or none is."""
+    reasons = [one.why_not for row in rows if (one := _speed(row)) and one.why_not]
+    return "" if not reasons or any(row.predicted for row in rows) else reasons[0]
+
+
+def _folder(source: Source) -> Path:
+    return source.entry.path.parent
+
+
+def _explanation_of(row: SiteRow, found: Sequence[Explained]) -> Explained | None:
+    """The one whose conditions are the row's."""
+    for one in found:
+        asked = one_name(one.conditions)
+        if row.unit == "tok/s" and all(row.conditions.get(k) == v for k, v in asked.items()):
+            return one
+    return None

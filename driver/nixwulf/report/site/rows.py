@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import better, rank
+from nixwulf.core.query import grouped
 from nixwulf.core.text import (
     GIB,
     Band,
@@ -27,20 +28,8 @@ from nixwulf.core.text import (
     unit_name,
 )
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.report.lines import MetricKey, MetricSummary, metric_summary
-from nixwulf.report.predicted import band_of
-from nixwulf.results.identity import (
-    COLUMNS,
-    DRAWN_APART,
-    GROUPS,
-    OVER_FABRICS,
-    OVER_NODES,
-    REPLICAS,
-    WORK,
-    is_work,
-    one_name,
-    same,
-)
+from nixwulf.report.lines import MetricKey, MetricSummary, band_of, metric_summary
+from nixwulf.results import identity
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
@@ -68,12 +57,12 @@ class Source:
 
     @property
     def url(self) -> str:
-        """Where its numbers are published; empty for anything but a web address."""
+        """The address where its numbers are published; empty for anything but a web address."""
         return web_address(self.record.get("source", {}).get("url", ""))
 
     @property
     def name(self) -> str:
-        """Who measured it, or the tool or file that was read; empty for runs."""
+        """The name of who measured it, or of the tool or file that was read; empty for runs."""
         source = self.record.get("source", {})
         return str(source.get("name") or source.get("file") or source.get("tool") or "")
 
@@ -116,17 +105,17 @@ class SiteRow:
 
     @property
     def machines(self) -> str:
-        """What its source calls its machines; may be empty."""
+        """The machines as its source calls them; may be empty."""
         return str(self.columns["machine"])
 
     @property
     def value(self) -> float | None:
-        """What was measured, in the unit."""
+        """The measured value, in the unit."""
         return self.measured.mean if self.measured else None
 
     @property
     def watts(self) -> float | None:
-        """Of all nodes together, W."""
+        """The watts of all nodes together, W."""
         return self.measured.cost.watts if self.measured and self.measured.cost else None
 
     @property
@@ -136,23 +125,23 @@ class SiteRow:
 
     @cached_property
     def alone(self) -> Hashable:
-        """What rows of one line have in common, also with those on one node."""
-        return same(self.columns, without=OVER_NODES)
+        """A key that the rows of one line share, also with those on one node."""
+        return identity.same(self.columns, without=identity.OVER_NODES)
 
     @cached_property
     def line(self) -> Hashable:
-        """What rows of one line have in common, which one with those on one node is not."""
-        return same(self.columns, without=OVER_FABRICS)
+        """A key that the rows of one line share, but not with those on one node."""
+        return identity.same(self.columns, without=identity.OVER_FABRICS)
 
     @cached_property
     def panel(self) -> Hashable:
-        """What rows of one chart have in common."""
-        return same(self.columns, without=DRAWN_APART, conditions=WORK)
+        """A key that the rows of one chart share."""
+        return identity.same(self.columns, without=identity.DRAWN_APART, conditions=identity.WORK)
 
     @property
     def crosses(self) -> bool:
-        """Whether several nodes share the work over a fabric."""
-        return self.nodes > 1 and self.parallelism != REPLICAS
+        """Tell whether several nodes share the work over a fabric."""
+        return self.nodes > 1 and self.parallelism != identity.REPLICAS
 
     @property
     def link(self) -> str:
@@ -178,7 +167,7 @@ class SiteRow:
 
     @property
     def on(self) -> str:
-        """What was measured on what: '2 nodes of dgx-spark, roce (rdma), vllm 0.11, tensor'."""
+        """The configuration in words: '2 nodes of dgx-spark, roce (rdma), vllm 0.11, tensor'."""
         parts = [
             f"{plural(self.nodes, 'node')} of {'+'.join(self.platforms)}",
             self.link,
@@ -198,7 +187,7 @@ class SiteRow:
         known = [
             f"{word} {self.conditions[key]}"
             for key, word in _TOKENS.items()
-            if key in self.conditions and is_work(key, self.conditions[key])
+            if key in self.conditions and identity.is_work(key, self.conditions[key])
         ]
         others = [
             f"{key.replace('_', ' ')} {scalar(value)}"
@@ -209,11 +198,11 @@ class SiteRow:
 
     @property
     def work(self) -> str:
-        """Those conditions that make up the work: lengths, depth and requests at once."""
+        """The conditions that make up the work: lengths, depth and requests at once."""
         return ", ".join(
             f"{_TOKENS.get(key, key)} {clean(str(self.conditions[key]))}"
-            for key in WORK
-            if key in self.conditions and is_work(key, self.conditions[key])
+            for key in identity.WORK
+            if key in self.conditions and identity.is_work(key, self.conditions[key])
         )
 
     @property
@@ -256,12 +245,12 @@ def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     return SiteRow(
         **{name: row[name] for name in _OF_TABLE},
         source=source,
-        columns={name: row.get(name, "") for name in (*COLUMNS, *GROUPS)}
+        columns={name: row.get(name, "") for name in (*identity.COLUMNS, *identity.GROUPS)}
         | {"machine": record["cluster"].get("machine", "")},
         platforms=tuple(dict.fromkeys(record["cluster"]["platforms"])),
         fabric_kind=fabric.get("kind", "") if case["nodes"] > 1 else "",
         measured=None if row["value"] is None else metric_summary(row),
-        conditions=one_name(case["parameters"], json.loads(row["conditions"] or "{}")),
+        conditions=identity.one_name(case["parameters"], json.loads(row["conditions"] or "{}")),
         speed_gbps=fabric.get("speed_gbps"),
     )
 
@@ -315,7 +304,7 @@ class Group:
 
     @property
     def counts(self) -> str:
-        """Its values and records in words."""
+        """The counts of values and records in words."""
         return count_words(self.rows)
 
 
@@ -357,10 +346,7 @@ def _groups(
     names: Callable[[SiteRow], Iterable[str]],
     describe: Callable[[str, Sequence[SiteRow]], tuple[str, list[Fact]]],
 ) -> list[Group]:
-    found: dict[str, list[SiteRow]] = defaultdict(list)
-    for row in rows:
-        for name in names(row):
-            found[name].append(row)
+    found = grouped((name, row) for row in rows for name in names(row))
     made = []
     for name in sorted(found, key=lambda name: (name.lower(), name)):
         about, facts = describe(name, found[name])
@@ -428,9 +414,7 @@ def _facts_of(name: str) -> dict[str, Any]:
 
 def _fabric(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     """A fact for each fabric by name: what was sold, and what its runs measured on it."""
-    by_name: dict[str, list[SiteRow]] = defaultdict(list)
-    for row in rows:
-        by_name[row.link].append(row)
+    by_name = grouped((row.link, row) for row in rows)
     facts = []
     for name, own in sorted(by_name.items()):
         speeds = sorted({row.speed_gbps for row in own if row.speed_gbps})

@@ -20,8 +20,9 @@ from nixwulf.core.document import (
     pipe_table,
     rich_table,
 )
-from nixwulf.core.files import as_json
+from nixwulf.core.files import as_json, titled
 from nixwulf.core.metric import accepted, short_name
+from nixwulf.core.query import grouped
 from nixwulf.core.text import (
     case_name,
     clean,
@@ -31,9 +32,8 @@ from nixwulf.core.text import (
     some,
     unit_name,
 )
-from nixwulf.results.compare.comparison import Comparison
+from nixwulf.results.compare.comparison import Alone, Comparison, Pair, SideValue
 from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
-from nixwulf.results.compare.pairs import Alone, Pair, SideValue
 from nixwulf.results.identity import Identity, Key, differing
 
 _COLUMNS: tuple[Column | str, ...] = (
@@ -103,7 +103,7 @@ def to_json(comparison: Comparison, limit: float | None) -> str:
             "pairs": [i for i, pair in enumerate(comparison.pairs) if pair in below],
             "failures": [i for i, ending in enumerate(comparison.endings) if ending in below],
         }
-    return as_json(document)
+    return as_json(titled("comparison", document))
 
 
 def _heads(comparison: Comparison, names: Names) -> list[str]:
@@ -158,7 +158,7 @@ _MOST_ALONE = 8
 
 
 class Names:
-    """How the cases of a comparison are named: by the conditions that vary among them."""
+    """Names of the cases of a comparison: the conditions that vary among them."""
 
     def __init__(self, comparison: Comparison) -> None:
         pairs = [pair.shared for pair in comparison.pairs]
@@ -186,11 +186,11 @@ class Names:
         return ", ".join(texts)
 
     def case(self, identity: Identity) -> str:
-        """What distinguishes it from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
+        """Name it by its difference from the other pairs: '2 nodes, tensor, lan, depth 8192'."""
         return self._case(identity, self._of_pairs)
 
     def alone(self, identity: Identity) -> str:
-        """What distinguishes it from all others, those that were not compared too."""
+        """Name it by its difference from all others, also those that were not compared."""
         return self._case(identity, self._of_all)
 
     def _case(self, identity: Identity, varying: set[Key]) -> str:
@@ -309,7 +309,7 @@ def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
 
 
 def _sessions(comparison: Comparison) -> list[str]:
-    """What the intervals hold of the difference between sessions, and what that rests on."""
+    """Say what the intervals hold of the difference between sessions, and what that rests on."""
     found: dict[Basis, list[float]] = defaultdict(list)
     for pair in comparison.pairs:
         if pair.interval is not None:
@@ -350,7 +350,5 @@ def _telling(measured: Sequence[Identity], endings: Sequence[Identity]) -> set[K
         for one in measured
     ]
     keys = differing([*bare, *endings])
-    by_metric: dict[str, list[Identity]] = defaultdict(list)
-    for one in measured:
-        by_metric[str(one.get(Key("", "metric")))].append(one)
+    by_metric = grouped((str(one.get(Key("", "metric"))), one) for one in measured)
     return keys.union(*(differing(found) for found in by_metric.values()))

@@ -1,7 +1,9 @@
-"""What private texts look like: data/private_texts.toml, and what of it no expression can tell.
+"""Patterns of private texts: data/private_texts.toml, and what of it no expression can tell.
 
 Also what is known to be private of a run: names, hosts, users, disks and keys of its cluster file,
-and what the driver's machine and its user are called.
+and what the driver's machine and its user are called; and words of a run that are in none of our
+texts: only who wrote them knows whether they are private. data/public_words.txt has the others;
+tools/public_words.py writes it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from math import log2
 from pathlib import Path
 from typing import Any, Literal
@@ -25,9 +28,108 @@ from urllib.parse import urlsplit
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import login
 from nixwulf.inventory.platforms import shipped_platforms
-from nixwulf.results.publish.words import WORD, is_public
-from nixwulf.results.publish.words import texts as texts_of
 from nixwulf.results.record import Record
+
+_FILE = DATA / "public_words.txt"
+_SHORTEST = 3
+_AROUND = 24
+_NUMBER = re.compile(r"(?i)0x[0-9a-f]+|(?=[a-f]*\d)[0-9a-f]{6,}|\d+[a-z]{3}")
+# A number, a digest or a password: public where it is called a commit or a field is of digests.
+_CODE = re.compile(r"(?i)(?=[a-f]*\d)[0-9a-f]{6,}")
+_COMMIT = re.compile(r"(?i)(?:\d[.,]|\b(?:commit|rev(?:ision)?|build|blob|tree|sha\d*)\W{1,3})$")
+_DIGESTS = frozenset({"id", "digest", "sha256", "build_commit", "revision", "plan_digest"})
+_TAKEN_OUT = re.compile(r"\[(?:address|host|user|serial|key|\.\.\.)\]")
+# What --hide takes out at once: letters and digits, and what they are of.
+WORD = re.compile(r"[^\W_]+")
+# Four numbers of a list of sizes, or an address of a private network.
+_LIST = r"(?<![\w.,/])(?:10|172|192)(?P<gap>[,/])\d{1,3}(?:(?P=gap)\d{1,3}){2}(?![\w,/])"
+_JUDGED = re.compile(f"{_LIST}|{WORD.pattern}")
+_PARTS = re.compile(r"[A-Z]?[^\W\dA-Z_]+|[A-Z]+(?![^\W\dA-Z_])|\d+")
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A word, how many fields have it, and where the first is: the field and what is around it."""
+
+    word: str
+    fields: int
+    place: str
+    around: str
+
+
+@cache
+def public_words() -> frozenset[str]:
+    """The words of texts of ours."""
+    return frozenset(_FILE.read_text("utf-8").split())
+
+
+def parts(word: str) -> Iterator[str]:
+    """Split a word for looking it up: by itself with any number, else by what is joined in it."""
+    yield re.sub(r"\d+", "0", word.lower())
+    if not any(map(str.isdecimal, word)):
+        yield from (part.lower() for part in _PARTS.findall(word) if len(part) >= _SHORTEST)
+
+
+def is_short(word: str) -> bool:
+    """Tell whether a word is a number, or too short to name somebody."""
+    return sum(map(str.isalpha, word)) < _SHORTEST or bool(_NUMBER.fullmatch(word))
+
+
+def is_public(word: str) -> bool:
+    """Tell whether a word, or all that is joined in it, is in our texts."""
+    if is_short(word):
+        return True
+    whole, *joined = parts(word)
+    return whole in public_words() or (
+        len(joined) > 1 and all(one in public_words() for one in joined)
+    )
+
+
+@lru_cache(1 << 14)
+def _unknown_of(text: str) -> tuple[tuple[str, str], ...]:
+    """The words of one text, with what is around each."""
+    bare = _TAKEN_OUT.sub(lambda taken: " " * len(taken[0]), text)
+    return tuple(
+        (match[0].lower(), text[max(0, match.start() - _AROUND) : match.end() + _AROUND])
+        for match in _JUDGED.finditer(bare)
+        if match["gap"]
+        or not is_public(match[0])
+        or (
+            _CODE.fullmatch(match[0])
+            and not _COMMIT.search(bare[max(0, match.start() - _AROUND) : match.start()])
+        )
+    )
+
+
+def unknown_words(documents: Iterable[object]) -> tuple[Unknown, ...]:
+    """The words that are in no text of ours, those of most fields first."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    known: set[str] = set()
+    for place, text in (one for document in documents for one in texts(document)):
+        if place.rpartition(".")[2] in _DIGESTS:
+            known.update(WORD.findall(text.lower()))
+        for word, around in _unknown_of(text):
+            found.setdefault(word, []).append((place, around))
+    words = (
+        Unknown(word, len({place for place, _ in places}), *places[0])
+        for word, places in found.items()
+        if word not in known or not _CODE.fullmatch(word)
+    )
+    return tuple(sorted(words, key=lambda one: (-one.fields, one.word)))
+
+
+def texts(value: object, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every text of a document, keys too, by its field."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield place, key
+            yield from texts(inner, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from texts(inner, place)
+
 
 Kind = Literal["key", "serial number", "host name", "user name", "address"]
 FAMILIES = DATA / "token_families.toml"
@@ -72,7 +174,7 @@ class Pattern:
     everywhere: bool
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where it is in a text: begin and end of each, in order."""
+        """Find it in a text: begin and end of each, in order."""
         group = "it" if "it" in self.expression.groupindex else 0
         for match in self.expression.finditer(text):
             if not self.unless.fullmatch(match[group]) and not self.spare(match):
@@ -211,7 +313,7 @@ SERIAL_TEXTS = tuple(p.expression for p in PATTERNS if p.everywhere)
 
 
 def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where a text has short IPv6 addresses, such as fe80::1, but for ::1 and ::.
+    """Find short IPv6 addresses in a text, such as fe80::1, but for ::1 and ::.
 
     Colons in other things, such as std::add, are recognised by the letters beside them.
     """
@@ -245,7 +347,6 @@ def _is_ip(text: str) -> bool:
 
 
 _EVERYBODYS = frozenset(TEXTS["names"]["everybodys"])
-_SHORTEST = 3
 _PLACE = re.compile(r"n[1-9][0-9]*")
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _PRIVATE_FACT = re.compile(
@@ -311,12 +412,12 @@ def _add_of_records(
     homes: Iterable[str],
 ) -> None:
     """Add what is known of the driver's machine, and what texts and facts of records name so."""
-    texts = list(dict.fromkeys(text for _, text in texts_of(kept)))
-    for host in (*hosts, *_found(HOST_TEXTS, texts), *_variables(kept, _HOST_VARIABLES)):
+    known = list(dict.fromkeys(text for _, text in texts(kept)))
+    for host in (*hosts, *_found(HOST_TEXTS, known), *_variables(kept, _HOST_VARIABLES)):
         found.add_host(host, "[host]")
-    for user in (*users, *_found(USER_TEXTS, texts), *_variables(kept, _USER_VARIABLES)):
+    for user in (*users, *_found(USER_TEXTS, known), *_variables(kept, _USER_VARIABLES)):
         found.add(user, "user name", "[user]")
-    for serial in _found(SERIAL_TEXTS, texts):
+    for serial in _found(SERIAL_TEXTS, known):
         if any(char.isdecimal() for char in serial):
             found.add(serial, "serial number", "[serial]")
     for key, value in _facts(kept):
@@ -438,7 +539,7 @@ def users() -> Iterator[str]:
 
 
 def homes() -> Iterator[str]:
-    """Where the user's files are."""
+    """List the folders of the user's files."""
     yield os.environ.get("HOME", "")
     with suppress(KeyError):
         yield pwd.getpwuid(os.getuid()).pw_dir

@@ -22,29 +22,13 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import write_atomically
 from nixwulf.core.schema import schema
 from nixwulf.core.secrets import HIDDEN, SECRET_NAME, is_secret
-from nixwulf.core.text import (
-    case_name,
-    fingerprint,
-    link_name,
-    slug,
-    unit_name,
-    with_deviation,
-)
-from nixwulf.results.publish.patterns import (
-    PATTERNS,
-    TEXTS,
-    Word,
-    Words,
-    closed_words,
-    ipv6_spans,
-    known_words,
-)
-from nixwulf.results.publish.words import WORD, texts
+from nixwulf.core.text import case_name, fingerprint, link_name, slug, unit_name, with_deviation
+from nixwulf.results.publish import patterns
 from nixwulf.results.record import SCHEMA_VERSION, Record, save, sealed
 from nixwulf.results.store import RunFolder
 from nixwulf.results.table import as_rows, by_case, tidy
 
-_KEPT = re.compile("|".join(TEXTS["names"]["kernel_parameters"]))
+_KEPT = re.compile("|".join(patterns.TEXTS["names"]["kernel_parameters"]))
 
 
 def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:
@@ -61,7 +45,7 @@ def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:
 
 _CLUSTER_NAME = "cluster"
 # Ignoring case, an s is also the long one, whose small letter is none of the word.
-_OTHER_CASE = Word("word", "[...]")
+_OTHER_CASE = patterns.Word("word", "[...]")
 # Shorter words are everywhere; they are names only alone, in quotes, or where the user says so.
 _SHORT = 3
 # What is called a commit or a digest, or is an id of ours by the schema.
@@ -79,7 +63,7 @@ _STORE_PATH = re.compile(r"/nix/store/[0-9a-z]{32}-[^/\s]+")
 
 
 def _without_escapes(text: str) -> str:
-    """As it is read: without escapes of JSON, HTML and addresses, within each other too."""
+    """Undo escapes of JSON, HTML and addresses, within each other too."""
     for _ in range(_DEPTH):
         text = html.unescape(unquote(_UNSEEN.sub("", text)))
         text = _ESCAPE.sub(
@@ -90,7 +74,7 @@ def _without_escapes(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """With the lines joined that a terminal may have broken: the longest, and what follows."""
+    """Join the lines that a terminal may have broken: the longest, and what follows."""
     lines = text.split("\n")
     width = max(map(len, lines))
     return "".join(line if len(line) == width else f"{line}\n" for line in lines).removesuffix(
@@ -114,7 +98,7 @@ class Scrubber:
     closed: a text that is one of these stays. found has every text that was taken out, in order.
     """
 
-    words: Words = field(default_factory=dict)
+    words: patterns.Words = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
     found: list[Replaced] = field(default_factory=list)
@@ -192,19 +176,21 @@ class Scrubber:
         )
 
     def _host_of_system(self, path: str) -> str:
-        (system,) = (p for p in PATTERNS if p.expression.pattern.startswith("nixos-system"))
+        (system,) = (
+            p for p in patterns.PATTERNS if p.expression.pattern.startswith("nixos-system")
+        )
         return self._replace(path, system.kind, system.spans(path), system.instead)
 
     def _patterns(self, text: str) -> str:
         # Known words go first: they are more specific, but do not cut keys and ids apart.
-        for pattern in PATTERNS:
+        for pattern in patterns.PATTERNS:
             if pattern.kind == "user name":
                 break
             text = self._replace(text, pattern.kind, pattern.spans(text), pattern.instead)
         text = self._words(text)
-        for pattern in PATTERNS:
+        for pattern in patterns.PATTERNS:
             text = self._replace(text, pattern.kind, pattern.spans(text), pattern.instead)
-        return self._replace(text, "address", ipv6_spans(text), "[address]")
+        return self._replace(text, "address", patterns.ipv6_spans(text), "[address]")
 
     def _words(self, text: str) -> str:
         if self._known is None:
@@ -263,7 +249,7 @@ class Scrubber:
         return self._walk(value, rules)
 
     def _command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Without the values of options whose names are those of secrets."""
+        """Drop the values of options whose names are those of secrets."""
         argv = list(command["argv"])
         for place, word in enumerate(argv[:-1], 1):
             if word.startswith("-") and is_secret(word, argv[place]):
@@ -305,7 +291,7 @@ class Publication:
         return tuple(sorted({record["cluster"]["name"] for record in self.records}))
 
     def readme(self) -> str:
-        """What was measured, in one table, and what was taken out."""
+        """Return the measured values in one table, and what was taken out."""
         days = sorted(record["started"][:10] for record in self.records if "started" in record)
         when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
         counts: Counter[str] = Counter()
@@ -354,8 +340,8 @@ def publication(
     others = tuple(other.strip() for other in others)
     _check_words(folder, others)
     cluster = folder.plan["cluster"]["document"] if folder.plan else {}
-    closed = closed_words(names)
-    words = known_words(folder.records, cluster, closed, users, hosts, homes, others)
+    closed = patterns.closed_words(names)
+    words = patterns.known_words(folder.records, cluster, closed, users, hosts, homes, others)
     scrubber = Scrubber(words, frozenset(keep), closed)
     records = tuple(scrubber.record(record) for record in folder.records)
     twice = [name for name, count in Counter(r["id"] for r in records).items() if count > 1]
@@ -370,10 +356,10 @@ def publication(
 
 def _check_words(folder: RunFolder, words: Iterable[str]) -> None:
     """Refuse a word that nowhere stands: the one that was meant would be published."""
-    every = "\n".join({folder.title, *(text for _, text in texts(folder.records))})
+    every = "\n".join({folder.title, *(text for _, text in patterns.texts(folder.records))})
     for word in words:
         if not word or not re.search(rf"(?i)(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", every):
-            near = get_close_matches(word.lower(), {*WORD.findall(every.lower())}, n=1)
+            near = get_close_matches(word.lower(), {*patterns.WORD.findall(every.lower())}, n=1)
             raise InputError(
                 f"No text of {str(folder.path)!r} has the word {word!r}"
                 + (f"; did you mean {near[0]!r}?" if near else ".")
@@ -382,7 +368,7 @@ def _check_words(folder: RunFolder, words: Iterable[str]) -> None:
 
 
 def _title(folder: RunFolder, records: Sequence[Record], scrubber: Scrubber) -> str:
-    """What and on what; of a folder that is published already, its own."""
+    """Name what ran, and on what; of a folder that is published already, its own title."""
     if folder.plan is None and (folder.path / _README).exists():
         first = (folder.path / _README).read_text(encoding="utf-8").partition("\n")[0]
         return scrubber.text(re.sub(r"\\(.)", r"\1", first.removeprefix("# ")))

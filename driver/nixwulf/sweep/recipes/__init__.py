@@ -1,11 +1,18 @@
 """Recipes of others as sweeps: what they start, in the words of a sweep, and what has none there.
 
-A recipe is a command line with a model, however it is written down. One module reads one form.
+A recipe is a command line with a model, however it is written down.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.files import DATA, read_toml
 
 MOST_TEXT = 1 << 16  # characters of a recipe that is no YAML
 
@@ -13,3 +20,92 @@ MOST_TEXT = 1 << 16  # characters of a recipe that is no YAML
 def is_yaml(path: Path) -> bool:
     """By its suffix."""
     return path.suffix in (".yaml", ".yml")
+
+
+Value = bool | int | str
+
+
+@dataclass(frozen=True)
+class Omission:
+    """What of a recipe no sweep has, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a form says before its command line is understood.
+
+    words: program and arguments. environment: values as the recipe has them; None is the driver's
+    own. line: of the command in its file, from 1 on; 0 where it has none.
+    """
+
+    words: tuple[str, ...]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    description: str = ""
+    line: int = 0
+    left_out: tuple[Omission, ...] = ()
+
+
+@dataclass(frozen=True)
+class SweepRecipe:
+    """A command line in the words of a sweep.
+
+    model: as under `models` of a sweep; draft: so, of a model that drafts. transport: empty where
+    none is asked for. parameters: lists of values by name, without arguments and environment.
+    sweep: keys of the sweep itself. limits: seconds.
+    """
+
+    name: str
+    description: str
+    engine: str
+    benchmark: str
+    model: Mapping[str, str]
+    draft: Mapping[str, str]
+    nodes: int
+    parallelism: str
+    transport: str
+    parameters: Mapping[str, list[Value]]
+    arguments: str
+    environment: Mapping[str, Any]
+    sweep: Mapping[str, Value]
+    limits: Mapping[str, int]
+    left_out: tuple[Omission, ...]
+
+
+@cache
+def reasons(form: str) -> Mapping[str, str]:
+    """Why a sweep has none of the keys of a form of recipe, by key."""
+    path = DATA / "recipe_keys.toml"
+    found: Mapping[str, str] = read_toml(path)[form]
+    return found
+
+
+def without_meaning(
+    document: Mapping[str, Any], known: Iterable[str], reasons: Mapping[str, str]
+) -> tuple[Omission, ...]:
+    """The keys of a recipe that its reader has no use for, each with why: reasons has it by key."""
+    return tuple(
+        Omission(_shown(key, value), reasons.get(key, "a sweep has no such key"))
+        for key, value in document.items()
+        if key not in set(known) and value not in (None, [], {})
+    )
+
+
+def mapping(block: Any, key: str, source: str) -> Mapping[str, Any]:
+    """A table of texts and numbers in another; raises InputError."""
+    value = block.get(key) or {} if isinstance(block, dict) else block
+    if not isinstance(value, dict):
+        raise InputError(f"{source}: {key} is {quoted(value)}, expected names with values.")
+    for name, one in value.items():
+        if isinstance(one, dict | list):
+            raise InputError(f"{source}: {key}.{name} is {quoted(one)}, expected one value.")
+    return value
+
+
+def _shown(key: str, value: Any) -> str:
+    if isinstance(value, dict | list):
+        return key
+    return f"{key}: {str(value).lower() if isinstance(value, bool) else quoted(value)}"

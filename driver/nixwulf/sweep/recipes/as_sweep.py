@@ -19,8 +19,16 @@ from nixwulf.core.secrets import named_secrets
 from nixwulf.core.text import plural, slug
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.plan import parse_sweep
-from nixwulf.sweep.recipes import MOST_TEXT, flags_file, is_yaml, launch_files, pasted, sparkrun
-from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
+from nixwulf.sweep.recipes import (
+    MOST_TEXT,
+    Omission,
+    Start,
+    SweepRecipe,
+    Value,
+    forms,
+    is_yaml,
+    pasted,
+)
 from nixwulf.sweep.recipes.translate import translate
 
 _LONGEST_NAME = 40
@@ -55,7 +63,7 @@ def is_recipe(path: Path) -> bool:
         return True
     try:
         text = read_text(path, MOST_TEXT)
-        return bool(_DOCUMENT.search(text)) or launch_files.is_unit(text) or pasted.recognises(text)
+        return bool(_DOCUMENT.search(text)) or forms.is_unit(text) or pasted.recognises(text)
     except InputError:
         return False
 
@@ -63,19 +71,19 @@ def is_recipe(path: Path) -> bool:
 def _starts(path: Path) -> Sequence[Start]:
     source = str(path)
     text = read_text(path, _MOST_YAML)
-    if launch_files.is_unit(text):
-        return launch_files.read_unit(text, source)
+    if forms.is_unit(text):
+        return forms.read_unit(text, source)
     if not is_yaml(path) and not _DOCUMENT.search(text):
         return pasted.read(read_text(path, MOST_TEXT), source)
     document = read_yaml(path, aliases=True)
-    if launch_files.recognises(document):
-        return launch_files.read(document, source)
-    if flags_file.recognises_recipe(document):
-        return [flags_file.read_recipe(document, source)]
-    if sparkrun.recognises(document):
-        return [sparkrun.read(document, text, source)]
-    if flags_file.recognises_config(document):
-        return [flags_file.read_config(document)]
+    if forms.is_launch_file(document):
+        return forms.read_launch_file(document, source)
+    if forms.recognises_recipe(document):
+        return [forms.read_recipe(document, source)]
+    if forms.is_sparkrun(document):
+        return [forms.read_sparkrun(document, text, source)]
+    if forms.recognises_config(document):
+        return [forms.read_config(document)]
     raise InputError(
         f"{path}: it is no recipe of sparkrun, spark-vllm-docker or vllm-project, and no file of a "
         "server's flags; paste the command into a text file, and import that."

@@ -11,11 +11,16 @@ from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.outputs.wrapping import rewritten
-from nixwulf.sweep.recipes import MOST_TEXT
-from nixwulf.sweep.recipes.command_lines import find, of_image
-from nixwulf.sweep.recipes.recipe import Omission, Start
-from nixwulf.sweep.recipes.shell import ShellCommand, ShellError, commands, refusal
+from nixwulf.outputs.runs import rewritten
+from nixwulf.sweep.recipes import MOST_TEXT, Omission, Start
+from nixwulf.sweep.recipes.command_lines import (
+    ShellCommand,
+    ShellError,
+    commands,
+    find,
+    of_image,
+    refusal,
+)
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")

@@ -20,10 +20,59 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.plan import known_parameters
-from nixwulf.sweep.recipes import drafting
-from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require
-from nixwulf.sweep.recipes.recipe import Omission, Start, SweepRecipe, Value
-from nixwulf.sweep.recipes.shell import require_plain
+from nixwulf.sweep.recipes import Omission, Start, SweepRecipe, Value
+from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require, require_plain
+
+_TOKENS = "num_speculative_tokens"
+_OF_THE_MODEL = "mtp"  # deepseek_mtp, qwen3_next_mtp, ... are older names of it
+
+
+@dataclass
+class Drafting:
+    """What flags say of a draft; model: a name on Hugging Face or a path; tokens: for a step.
+
+    more: further keys, for the engine as they are. broken: why nothing can be read; or empty.
+    """
+
+    method: str = ""
+    model: str = ""
+    tokens: int = 0
+    more: dict[str, Any] = field(default_factory=dict)
+    broken: str = ""
+
+    def read_json(self, text: str) -> None:
+        """Take the value of a flag that has drafts as JSON."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, Mapping):
+            self.broken = "its value is no JSON object"
+            return
+        self.more = dict(document)
+        method, model = self.more.pop("method", None), self.more.pop("model", None)
+        tokens = self.more.pop(_TOKENS, 0)
+        if not (isinstance(method, str) and method) and not (isinstance(model, str) and model):
+            self.broken = "it has no method and no model"
+            return
+        self.method, self.model = str(method or ""), str(model or "")
+        self.tokens = tokens if isinstance(tokens, int) and tokens > 0 else 0
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """Method, tokens and further keys as under `draft` of a sweep, without the model.
+
+        A word that every engine has is that word: then nothing of this is left.
+        """
+        method = self.method
+        if method.rpartition("_")[2] == _OF_THE_MODEL and not self.model:
+            method = speculation.MTP
+        plain = not self.more and (not method or not self.model)
+        if plain and method in ("", speculation.MTP, speculation.NGRAM):
+            return {}
+        given = {"method": method, "tokens": self.tokens, **self.more}
+        return {key: one for key, one in given.items() if one not in ("", 0)}
+
 
 _NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
 _OF_THE_SWEEP = ("seed", "samples", "warm_up")
@@ -42,7 +91,7 @@ class _Found:
     parameters: Mapping[str, Parameter]
     model: str = ""
     hub: str = ""
-    draft: drafting.Drafting = field(default_factory=drafting.Drafting)
+    draft: Drafting = field(default_factory=Drafting)
     splits: dict[str, int] = field(default_factory=dict)
     parallelism: str = ""
     transport: str = ""
@@ -195,7 +244,7 @@ def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
             found.left_out.append(Omission(shown, f"the parameter is whole per cent: {value}"))
 
 
-def _take_draft(draft: drafting.Drafting, key: str, words: Mapping[str, Value], text: str) -> None:
+def _take_draft(draft: Drafting, key: str, words: Mapping[str, Value], text: str) -> None:
     """What a flag says of a draft: its method, model or tokens, or a further key of the engine's.
 
     words: the sweep's of methods that every engine has; others stay the engine's own.

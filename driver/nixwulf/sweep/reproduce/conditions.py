@@ -50,7 +50,7 @@ class Expectation:
 
     @property
     def samples(self) -> list[list[float]]:
-        """Of each reference; a source that gives a deviation alone has three with that deviation.
+        """Samples of each reference; a source with a deviation alone has three with that deviation.
 
         Without either they are equal, and an interval is then that of the repeat.
         """
@@ -62,7 +62,7 @@ class Expectation:
         return found
 
     def of(self, case: Case) -> bool:
-        """Whether a case of the sweep repeats it."""
+        """Tell whether a case of the sweep repeats it."""
         asked = {**self.case, **self.case.get("parameters", {})}
         asked.pop("parameters", None)
         known = {**case.parameters, **case.document()}
@@ -84,7 +84,7 @@ def metrics_of(record: Record, name: str, conditions: Mapping[str, Any]) -> list
 
 
 def expectations(sweep: Sweep) -> tuple[Expectation, ...]:
-    """What a sweep expects; raises InputError for an unknown record or a number it does not have.
+    """Return what a sweep expects; raises InputError for an unknown record or a missing number.
 
     Raises InputError too for a sweep that expects nothing.
     """
@@ -220,7 +220,7 @@ def _model(record: Record, cluster: Cluster, model: str) -> dict[str, str]:
 
 
 def _fabric(record: Record, cluster: Cluster, nodes: int, transport: str) -> Fabric | None:
-    """Of those that join so many nodes, one of the record's kind of cable, the nearest in speed."""
+    """Choose a fabric for so many nodes: the record's kind of cable, the nearest in speed."""
     there = record.get("fabric", {})
     kind, speed = there.get("kind", ""), there.get("speed_gbps", 0.0)
 

@@ -1,4 +1,4 @@
-"""What a repeat came to: measured beside published and predicted, and where it is off, why.
+"""Outcome of a repeat: measured beside published and predicted, and where it is off, why.
 
 What may have slowed it are its facts beside those of the record that it repeats: one that both have
 alike is no cause, and each cause has the command that looks closer. On a terminal that is the
@@ -23,9 +23,9 @@ from nixwulf.perf.explain.explanation import Explained, explain_records
 from nixwulf.perf.predict import Prediction
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.compare.interval import Interval, ratio_interval
-from nixwulf.results.fabrics import record_bandwidth_gbps, record_rtt_us
 from nixwulf.results.identity import canonical
 from nixwulf.results.record import Record
+from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.reproduce.conditions import Expectation, expectations, metrics_of
 
@@ -273,7 +273,7 @@ def _link(
 def _other_fabric(
     now: Mapping[str, Any], before: Mapping[str, Any], source: str
 ) -> Iterator[Cause]:
-    """What a fabric's file says less of than that of the record's."""
+    """Say what a fabric's file says less of than that of the record's."""
     name = now.get("name", "")
     for key, unit in (("kind", ""), ("speed_gbps", " Gbit/s"), ("mtu", " bytes of MTU")):
         if key in now and key in before and now[key] != before[key]:

@@ -21,6 +21,11 @@ from tool_outputs import fixture
 CLEAN = ("strix-halo", "dgx-spark", "mac-studio", "raspberry-pi-cm5", "pc-with-3090")
 PLANTED = tomllib.loads(fixture("doctor/planted.toml"))["planted"]
 
+# hand-made: a graphics card (form: https://docs.kernel.org/PCI/sysfs-pci.html)
+CARD = "/proc/bus/pci/devices:0100\t{}\t10\n"
+# hand-made: a line of an Arm processor (form: https://docs.kernel.org/arch/arm64/cpu-feature-registers.html)
+ARM = "/proc/cpuinfo:CPU implementer\t: 0x41\n"
+
 
 def reading(name):
     return fixture(f"doctor/{name}.txt")
@@ -51,6 +56,22 @@ def test_nothing_is_said_of_a_machine_that_is_well(name):
     found = findings(reading(name))
     assert bad(found) == []
     assert len(found) >= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "add", "platform"),
+    [
+        ("strix-halo", "", "framework-desktop"),
+        ("dgx-spark", ARM + CARD.format("10de2e12"), "dgx-spark"),
+        ("mac-studio", "", "mac-studio-m3-ultra"),
+        ("raspberry-pi-cm5", ARM, "generic-aarch64"),
+        ("pc-with-3090", "", "generic-x86_64"),
+        ("pc-with-3090", CARD.format("10de2204"), "rtx-3090"),
+    ],
+)
+def test_a_host_by_name_is_of_the_platform_of_its_firmware_or_its_chip(name, add, platform):
+    subject = subject_of(Node("n1", "", "n1"), NodeReading.of(reading(name) + add), None)
+    assert subject.platform["name"] == platform
 
 
 @pytest.mark.parametrize("row", PLANTED, ids=[row["name"] for row in PLANTED])

@@ -1,13 +1,21 @@
-"""A load of links: a stream beside what the fabric's kind carries, and one that does not end."""
+"""A load of machines and links: a speed beside what the machine's and the fabric's kind have."""
 
+import json
+from subprocess import CompletedProcess
 from types import SimpleNamespace
 
 import pytest
 
 from nixwulf.core.errors import NixwulfError
-from nixwulf.inventory.cluster import load_cluster
+from nixwulf.inventory.cluster import Node, load_cluster
+from nixwulf.inventory.platforms import load_platform
+from nixwulf.llm import PlacedModel
 from nixwulf.nodes import link
-from nixwulf.ops.doctor.load import load_links
+from nixwulf.nodes.facts import NodeReading
+from nixwulf.ops.doctor import load
+from nixwulf.ops.doctor.findings import Subject
+from nixwulf.ops.doctor.load import load_links, load_machines
+from tool_outputs import fixture
 
 FRAMEWORK = load_cluster("framework-2")
 NODES = {node.name: SimpleNamespace(node=node) for node in FRAMEWORK.nodes}
@@ -50,3 +58,54 @@ def test_a_link_that_is_slow_or_late_is_named_with_its_mend(monkeypatch, gbps, t
 def test_a_stream_that_does_not_end_is_wrong(monkeypatch):
     found, _ = loaded(monkeypatch, NixwulfError("iperf3 did not carry 375 MB 'in 15 s'."))
     assert {(one.check, one.state) for one in found} == {("link-rate", "wrong")}
+
+
+ROWS = fixture("llama.cpp/0.7.0-build-11669-commit-Debian/llama-bench.cpu.jsonl").splitlines()
+WEIGHTS = 545_000_000
+
+
+def rows(tokens_a_second, backends="Vulkan"):
+    """What llama-bench printed on a CPU, with another speed and other back ends."""
+    found = [json.loads(row) | {"backends": backends, "avg_ts": tokens_a_second} for row in ROWS]
+    return "".join(f"{json.dumps(one)}\n" for one in found)
+
+
+def machine(monkeypatch, printed, status=0, reading="doctor/strix-halo.txt"):
+    """What the load finds on a Framework Desktop whose llama-bench prints so, and ends so."""
+    monkeypatch.setattr(load, "_LOOK_S", 0)
+    monkeypatch.setattr(load, "place", lambda model, *rest: PlacedModel(model, "/m", WEIGHTS))
+    # hand-made: where the program is (form: nodes/facts.sh)
+    programs = "/bin/llama-bench\n--\n" if status is not None else "--\n"
+    hot = NodeReading.of(programs + fixture(reading).partition("--\n")[2])
+    monkeypatch.setattr(load, "gather_readings", lambda *_: {"n1": hot})
+    done = CompletedProcess([], status or 0, "" if status else printed, printed)
+    node = SimpleNamespace(node=Node("n1", "", "n1"), run=lambda *_, **__: done)
+    subject = Subject(node.node, hot, load_platform("framework-desktop"))
+    return {one.check: one for one in load_machines({"n1": node}, [subject], lambda words: None)}
+
+
+@pytest.mark.parametrize(("speed", "state"), [(300.0, "ok"), (40.0, "warning")])
+def test_a_machine_is_held_against_what_is_predicted_of_its_platform(monkeypatch, speed, state):
+    found = machine(monkeypatch, rows(speed))["load-decode"]
+    assert found.state == state
+    assert f"{speed * WEIGHTS / 1e9:.3g} GB/s" in found.read
+    assert bool(found.mend) == (state != "ok")
+
+
+def test_clocks_and_heat_are_judged_by_what_was_read_under_the_load(monkeypatch):
+    found = machine(monkeypatch, rows(300.0))
+    assert found["gpu-clock"].state == "ok"
+    assert set(found) == {"gpu-clock", "load-decode"}
+
+
+def test_a_gpu_that_does_not_compute_is_named(monkeypatch):
+    found = machine(monkeypatch, rows(30.0, "CPU"))["load-decode"]
+    assert (found.state, "engines install" in found.mend) == ("warning", True)
+
+
+@pytest.mark.parametrize("status", [None, 1])
+def test_a_machine_without_a_llama_bench_that_runs_is_unknown(monkeypatch, status):
+    # no output: a program that died
+    found = machine(monkeypatch, "error: no device\n", status)
+    assert [(one.check, one.state) for one in found.values()][-1] == ("load-decode", "unknown")
+    assert "engines install" in found["load-decode"].mend

@@ -59,9 +59,9 @@ def get(hub, tmp_path):
         }
         script = f"""
 import sys
-from nixwulf.llm import hub
+from nixwulf.llm import catalog
 from nixwulf.ops.models import get
-get._PATIENCE_S = hub._PATIENCE_S = {patience_s}
+get._PATIENCE_S = catalog._PATIENCE_S = {patience_s}
 from nixwulf.cli.main import main
 try:
     main()

@@ -6,7 +6,7 @@ from hub_server import Hub, serving
 from nixwulf.core.errors import InputError
 from nixwulf.llm.random_model import RandomModel
 from nixwulf.llm.safetensors import write
-from nixwulf.perf.scenarios.source import read_model
+from nixwulf.perf.scenarios.facts import read_model
 
 MODEL = RandomModel(layers=2, hidden=64, heads=4, kv_heads=4, weights="f16")
 

@@ -15,8 +15,8 @@ from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm import gguf, safetensors
 from nixwulf.llm.catalog import table
 from nixwulf.perf.scenarios.candidates import Question
+from nixwulf.perf.scenarios.facts import read_model
 from nixwulf.perf.scenarios.forecast import answer
-from nixwulf.perf.scenarios.source import read_model
 from predict_command import MOE, SMALL, predict, refused, ways
 
 

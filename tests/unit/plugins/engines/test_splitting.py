@@ -9,8 +9,8 @@ from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
 from nixwulf.llm import PlacedModel, catalog, parse_model
 from nixwulf.llm.model_facts import ModelShape
 from nixwulf.perf.scenarios.candidates import Question, candidates
+from nixwulf.perf.scenarios.facts import read_model
 from nixwulf.perf.scenarios.forecast import sizes_of
-from nixwulf.perf.scenarios.source import read_model
 from nixwulf.plugins import engines
 from nixwulf.plugins.engines import splitting_problem
 from nixwulf.plugins.runtime.run import RunFailure

@@ -10,9 +10,9 @@ from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
 from nixwulf.perf.explain.subject import subject_of
 from nixwulf.perf.scenarios.candidates import Question
+from nixwulf.perf.scenarios.facts import read_model
 from nixwulf.perf.scenarios.forecast import answer
 from nixwulf.perf.scenarios.render import how
-from nixwulf.perf.scenarios.source import read_model
 from nixwulf.plugins.engines.llama_cpp import devices
 from nixwulf.plugins.runtime.memory import TokenDemand, layers, needs
 from nixwulf.plugins.runtime.run import RunFailure

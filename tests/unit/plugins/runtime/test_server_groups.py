@@ -10,9 +10,9 @@ from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
 from nixwulf.perf.explain.subject import subject_of
 from nixwulf.perf.scenarios.candidates import Candidate, Question
+from nixwulf.perf.scenarios.facts import read_model
 from nixwulf.perf.scenarios.forecast import answer, forecast, sizes_of
 from nixwulf.perf.scenarios.render import how
-from nixwulf.perf.scenarios.source import read_model
 from nixwulf.plugins.engines.llama_cpp import devices
 from nixwulf.plugins.runtime import memory
 from nixwulf.plugins.runtime.memory import TokenDemand, needs

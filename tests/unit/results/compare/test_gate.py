@@ -5,7 +5,7 @@ import pytest
 
 from false_alarms import Setting, Sweeps, shares, simulated
 from nixwulf.results.compare import interval as intervals
-from nixwulf.results.compare.comparison import shown_below
+from nixwulf.results.compare.interval import shown_below
 
 LIMIT = 0.95
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from nixwulf.cli.main import cli
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.results import record
-from nixwulf.results.publish.patterns import Word, closed_words
+from nixwulf.results.publish.patterns import Word, closed_words, unknown_words
 from nixwulf.results.publish.scrub import Scrubber, publication, split_kernel_parameters
-from nixwulf.results.publish.words import unknown_words
 from nixwulf.results.store import Entry, RunFolder
 from record_factory import case, failed, ok, plan, write_run
 from tool_outputs import reference

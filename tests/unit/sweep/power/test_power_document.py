@@ -8,7 +8,7 @@ from nixwulf.core.metric import Metric
 from nixwulf.nodes.power import parse
 from nixwulf.outputs import llama_bench
 from nixwulf.plugins.benchmarks.llama_bench import run_times, windows
-from nixwulf.report.provenance import facts
+from nixwulf.report.findings import facts
 from nixwulf.results.cost import warnings
 from nixwulf.results.record import sealed, validate
 from nixwulf.results.table import tidy

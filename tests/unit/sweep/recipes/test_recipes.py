@@ -13,8 +13,7 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.plan import parse_sweep
 from nixwulf.sweep.recipes.as_sweep import read_recipes, sweep_text
-from nixwulf.sweep.recipes.command_lines import tables
-from nixwulf.sweep.recipes.shell import ShellError, commands
+from nixwulf.sweep.recipes.command_lines import ShellError, commands, tables
 
 # no output: a recipe of sparkrun's form
 SPARKRUN = """\

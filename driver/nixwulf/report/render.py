@@ -1,31 +1,35 @@
-"""A report as text: on a terminal, as GitHub Markdown, and its tidy table as CSV and JSON."""
+"""A report as text: on a terminal, as GitHub Markdown, its tidy table as CSV and JSON; and as HTML.
+
+The page is self-contained: no script, no request, no external font.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from nixwulf.core.document import (
-    Table,
-    bullets,
-    escaped,
-    markdown,
-    output,
-    pipe_table,
-    print_table,
-)
-from nixwulf.core.files import as_json
-from nixwulf.core.text import clean, plural
-from nixwulf.report.findings import findings
-from nixwulf.report.provenance import fabrics, facts
+from nixwulf.core.document import Table, bullets, escaped, markdown, output, pipe_table, print_table
+from nixwulf.core.files import as_json, titled
+from nixwulf.core.text import clean, plural, unbroken
+from nixwulf.report import tables
+from nixwulf.report.findings import examples, fabrics, facts, findings
+from nixwulf.report.panels import MOST_PANELS, Plots, plots
 from nixwulf.report.summary import Failure, Section, Summary
-from nixwulf.report.tables import cases, costs_of, scaling_heads
+from nixwulf.report.tables import cases, costs_of, html_table, scaling_heads
 from nixwulf.results.record import Record
+from nixwulf.results.store import progress
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
+
+if TYPE_CHECKING:
+    import jinja2
+
 
 _WIDE = 96  # columns from which efficiency has its own
 
@@ -184,4 +188,75 @@ def to_json(records: Iterable[Record]) -> str:
         {name: value for name, value in row.items() if value not in (None, "")}
         for row in as_rows(tidy(records))
     ]
-    return as_json({"columns": TIDY_COLUMNS, "rows": rows})
+    return as_json(titled("table", {"columns": TIDY_COLUMNS, "rows": rows}))
+
+
+_MANY_CASES = 500  # of which nobody looks through 48 charts
+_MOST_ABOVE = 8  # settings of which the first finding is above all tables
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A section with what pages alone have: its plots, and the tables of scaling and of runs."""
+
+    of: Section
+    findings: list[str]
+    plots: Plots
+    cases: Table
+    scaling: Table
+    costs: Table | None
+    runs: Table
+
+
+def to_html(summary: Summary) -> str:
+    """The page; every value from a record is escaped."""
+    records = summary.folder.records
+    most = MOST_PANELS if len(summary.lines) < _MANY_CASES else MOST_PANELS // 2
+    left, number = iter(range(most)), len(summary.sections)
+    with progress(summary.sections, "Drawing", number, len(records)) as shown:
+        sections = [_page_section(section, left) for section in shown]
+    return template().render(
+        css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
+        summary=summary,
+        most_above=_MOST_ABOVE,
+        most_panels=most,
+        sections=sections,
+        fabrics=fabrics(records),
+        facts=facts(records),
+        examples=examples(summary.folder.entries),
+    )
+
+
+def environment(folder: str) -> jinja2.Environment:
+    """An environment of the templates in a folder of the package."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("nixwulf", folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def template() -> jinja2.Template:
+    """The page's template, which takes longer to compile than to fill in."""
+    found = environment("report")
+    found.filters.update(clean=clean, href=tables.href, unbroken=unbroken)
+    found.globals.update(plural=plural, html_table=html_table)
+    return found.get_template("page.html.j2")
+
+
+def _page_section(section: Section, left: Iterator[int]) -> PageSection:
+    scaled = {head for metric in section.metrics for head in tables.scaling_heads(metric)}
+    return PageSection(
+        of=section,
+        findings=findings(section),
+        plots=plots(section, left),
+        cases=tables.cases(section).without(scaled),  # it has a table
+        scaling=tables.scaling(section),
+        costs=tables.costs_of(section),
+        runs=tables.runs(section),
+    )

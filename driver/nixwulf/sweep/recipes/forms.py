@@ -1,0 +1,397 @@
+"""The forms of recipes that are files of YAML or units, one after the other.
+
+Configuration files of a server's flags (`vllm serve --config`), and vllm-project's recipes. Both
+have flags alone, so that the command is known. Their keys:
+https://docs.vllm.ai/en/latest/configuration/serve_args.html and
+https://github.com/vllm-project/recipes/blob/main/CONTRIBUTING.md.
+
+Files that start servers: docker-compose, systemd units, configurations of llama-swap, LiteLLM.
+https://docs.docker.com/reference/compose-file/services/, systemd.service(5),
+podman-systemd.unit(5),
+https://github.com/mostlygeek/llama-swap, https://docs.litellm.ai/docs/proxy/configs.
+
+Recipes of sparkrun, and of eugr's spark-vllm-docker, whose form is sparkrun's first one. Their
+keys: https://github.com/spark-arena/sparkrun/blob/main/RECIPES.md. The command is a template that
+`defaults` fill; where there is none it is made of them, as sparkrun does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nixwulf.core.errors import InputError, quoted
+from nixwulf.core.text import did_you_mean
+from nixwulf.sweep.recipes import Omission, Start, mapping, reasons, without_meaning
+from nixwulf.sweep.recipes.command_lines import (
+    ShellError,
+    commands,
+    config_command,
+    find,
+    of_image,
+    refusal,
+    require_plain,
+    tables,
+)
+from nixwulf.sweep.recipes.pasted import read as read_text
+from nixwulf.sweep.recipes.pasted import starts, without_workers
+
+_KEY = re.compile(r"[a-z][a-z0-9_.-]*")
+_NOT_OF_VLLM = reasons("vllm_recipes")
+
+
+def recognises_recipe(document: Any) -> bool:
+    """Whether a YAML document is one of vllm-project's recipes."""
+    model = document.get("model") if isinstance(document, dict) else None
+    return isinstance(model, dict) and isinstance(model.get("model_id"), str)
+
+
+def read_recipe(document: Mapping[str, Any], source: str) -> Start:
+    """The default variant, with the features that are on where nobody chooses.
+
+    Raises InputError for keys of another type than theirs.
+    """
+    model, features = document["model"], document.get("features") or {}
+    opt_in = document.get("opt_in_features") or []
+    variants = document.get("variants") or {}
+    tables = isinstance(features, dict) and isinstance(variants, dict)
+    if not tables or not isinstance(opt_in, list):
+        raise InputError(
+            f"{source}: features and variants are tables by name, opt_in_features is a list."
+        )
+    chosen = variants.get("default") or {}
+    on = [name for name in features if name not in opt_in]
+    blocks = [("base_args", model), *(("args", features[name]) for name in on)]
+    words = [word for key, block in blocks for word in _words(block, key, source)]
+    words += _words(chosen, "extra_args", source)
+    require_plain(words, source)
+    environment = {**mapping(model, "base_env", source), **mapping(chosen, "extra_env", source)}
+    left_out = [
+        *(Omission(f"features.{one}", "it is off until asked for") for one in opt_in),
+        *(Omission(f"variants.{one}", "another model") for one in variants if one != "default"),
+    ]
+    known = ("model", "features", "opt_in_features", "variants")
+    meta = document.get("meta")
+    return Start(
+        (*config_command(), str(chosen.get("model_id") or model["model_id"]), *words),
+        environment,
+        description=str(meta.get("description") or "") if isinstance(meta, dict) else "",
+        left_out=(*without_meaning(document, known, _NOT_OF_VLLM), *left_out),
+    )
+
+
+def recognises_config(document: Any) -> bool:
+    """Whether a YAML document may be a configuration file: flags with one value each."""
+    keys = document if isinstance(document, dict) else ()
+    return bool(keys) and all(map(_KEY.fullmatch, keys))
+
+
+def read_config(document: Mapping[str, Any]) -> Start:
+    """The command that such a file stands for; its model may be missing."""
+    words: list[str] = []
+    for key, value in document.items():
+        if value is False or value is None:
+            continue
+        words.append(f"--{key}")
+        if isinstance(value, list):
+            words += [_text(one) for one in value]
+        elif value is not True:
+            words.append(_text(value))
+    return Start((*config_command(), *words))
+
+
+def _words(block: Any, key: str, source: str) -> list[str]:
+    found = block.get(key) or [] if isinstance(block, dict) else block
+    if not isinstance(found, list) or not all(isinstance(one, str | int | float) for one in found):
+        raise InputError(f"{source}: {key} is {quoted(found)}, expected a list of words.")
+    return [str(one) for one in found]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+
+_NOT_OF_SERVICES = reasons("services")
+_TAKEN = ("command", "entrypoint", "environment")
+_MACRO = re.compile(r"\$\{(\w+)\}")
+# Keys of units, by what a compose file calls them; and two that each kind of unit has.
+_STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
+_UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="))
+_SHELL = {"-c", "-lc", "-ec"}
+_UNIT = re.compile(r"^(?P<key>[A-Z]\w+)[ \t]*=[ \t]*(?P<value>.*)$", re.MULTILINE)
+
+
+def is_launch_file(document: Any) -> bool:
+    """Whether a YAML document is one of these."""
+    return isinstance(document, dict) and any(
+        isinstance(document.get(key), kind)
+        for key, kind in (("services", dict), ("model_list", list), ("models", dict))
+    )
+
+
+def read_launch_file(document: Mapping[str, Any], source: str) -> list[Start]:
+    """What each service or model of it starts; raises InputError where none is an engine's."""
+    found: list[Start] = []
+    others: list[Omission] = []
+    key = next(one for one in ("services", "model_list", "models") if document.get(one))
+    blocks = document[key] if key != "model_list" else dict(enumerate(document[key]))
+    for name, block in blocks.items():
+        if not isinstance(block, dict):
+            raise InputError(f"{source}: {key} {name} is {quoted(block)}, expected a table.")
+        own = _READERS[key](block, document, f"{source}: {name}")
+        found += [replace(one, name=str(name)) for one in own]
+        if not own:
+            others.append(Omission(f"{key} {name}", "it starts no engine that is known"))
+    if not found:
+        raise InputError(
+            f"{source}: none of its {key} starts an engine that is known; paste the command of one "
+            "into a text file, and import that."
+        )
+    left = without_meaning(document, (key, "version", "name", "macros"), {})
+    head = replace(found[0], left_out=(*found[0].left_out, *others, *left))
+    return without_workers([head, *found[1:]])
+
+
+def _service(block: Mapping[str, Any], document: Mapping[str, Any], source: str) -> list[Start]:
+    given = block.get("environment") or {}
+    if isinstance(given, list):
+        given = dict(str(one).partition("=")[::2] for one in given)
+    kept: dict[str, Any] = {}
+    left = [*without_meaning(block, _TAKEN, _NOT_OF_SERVICES)]
+    for name, value in given.items():
+        if value in (f"${{{name}}}", f"${name}"):
+            kept[name] = None
+        elif "$" in str(value):
+            why = "it is of the file's own .env; write its value"
+            left.append(Omission(f"{name}={value}", why))
+        else:
+            kept[name] = value
+    return [
+        replace(one, environment={**kept, **one.environment}, left_out=(*one.left_out, *left))
+        for one in _of_container(block, source)
+    ]
+
+
+def _of_container(block: Mapping[str, Any], source: str) -> list[Start]:
+    """What a container starts: by the command that it is given, or its image with flags."""
+    begin, rest = block.get("entrypoint"), block.get("command")
+    if begin and rest:
+        begin = _split(begin) if isinstance(begin, str) else begin
+        rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*map(str, begin)} else rest
+    words = [*_listed(begin), *_listed(rest)]
+    script = _script(words)
+    found = [one for one in read_text(script, source) if find(one.words)] if script else []
+    flags = of_image(str(block.get("image", "")), _split(" ".join(words)))
+    return found or ([Start(flags)] if flags else [])
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that is not closed
+        return text.split()
+
+
+def _listed(value: Any) -> list[str]:
+    """Of a text, the text; of a list its words."""
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
+
+
+def _script(words: Sequence[str]) -> str:
+    """The text for a shell: what stands behind its -c, or the words themselves."""
+    if _SHELL & {*words[:3]} and " " in words[-1]:
+        # Folded YAML keeps the lines of options, which stand further in.
+        return re.sub(r"\n[ \t]+(?=-)", " ", words[-1].replace("$$", "$"))
+    program = [one for one in words if one not in ("/bin/bash", "/bin/sh", "bash", "sh")]
+    return program[0] if len(program) == 1 else shlex.join(program)
+
+
+def _swapped(block: Mapping[str, Any], document: Mapping[str, Any], source: str) -> list[Start]:
+    """A model of llama-swap: its command with the file's macros, of which PORT is its own."""
+    macros = {**(document.get("macros") or {}), "PORT": "8080", "MODEL_ID": "model"}
+    text = str(block.get("cmd") or "")
+    for _ in range(4):
+        text = _MACRO.sub(lambda one: str(macros.get(one[1], one[0])), text)
+    text = " ".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    found = [one for one in read_text(text, source) if find(one.words)] if text else []
+    given = dict(str(one).partition("=")[::2] for one in block.get("env") or ())
+    left = without_meaning(block, ("cmd", "env"), {})
+    return [
+        replace(one, environment={**given, **one.environment}, left_out=(*one.left_out, *left))
+        for one in found
+    ]
+
+
+def _routed(block: Mapping[str, Any], document: Mapping[str, Any], source: str) -> list[Start]:
+    """A model of LiteLLM: a server that is there already."""
+    given = block.get("litellm_params")
+    if not isinstance(given, dict) or not given.get("api_base"):
+        return []
+    name = str(given.get("model", "")).partition("/")[2] or str(block.get("model_name", ""))
+    left = without_meaning(
+        given, ("model", "api_base"), {"api_key": "export it where you run nixwulf"}
+    )
+    return [
+        Start(("nixwulf-endpoint", "--url", str(given["api_base"]), "--model", name), left_out=left)
+    ]
+
+
+_READERS = {"services": _service, "models": _swapped, "model_list": _routed}
+
+
+def is_unit(text: str) -> bool:
+    """Whether a text is a systemd unit, or one of Podman, that starts something."""
+    return any(head in text and key in text for head, key in _UNITS)
+
+
+def read_unit(text: str, source: str) -> list[Start]:
+    """What a unit starts, with its environment; raises InputError."""
+    kept: list[tuple[str, str]] = []
+    left: list[Omission] = []
+    for one in _UNIT.finditer(re.sub(r"\\[ \t]*\n", " ", text)):
+        key, value = one["key"], one["value"].strip()
+        if key not in _STARTING:
+            left.append(Omission(f"{key}={value}", "it is of systemd"))
+        elif value:
+            kept.append((key, value))
+        else:  # as in a drop-in: what was said before holds no longer
+            left += [Omission(f"{k}={v}", "a later line replaces it") for k, v in kept if k == key]
+            kept = [pair for pair in kept if pair[0] != key]
+    environment = {
+        name: value
+        for key, text_of in kept
+        if key == "Environment"
+        for name, _, value in (word.partition("=") for word in _split(text_of))
+    }
+    commands = "\n".join(value.lstrip("-@:+!") for key, value in kept if key == "ExecStart")
+    container = {_STARTING[key]: value for key, value in kept}
+    found = read_text(commands, source) if commands else _of_container(container, source)
+    return [
+        replace(
+            one, environment={**environment, **one.environment}, left_out=(*one.left_out, *left)
+        )
+        for one in found
+    ]
+
+
+_PASSES = 4  # of values that have placeholders themselves
+_LONGEST = 1 << 16
+_KNOWN = ("recipe_version", "name", "description", "model", "command", "defaults", "env", "runtime")
+_NOT_OF_SPARKRUN = reasons("sparkrun")
+_PLACE = re.compile(r"\{(\w+)\}")
+_PLACE_OR_BRACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+
+
+def is_sparkrun(document: Any) -> bool:
+    """Whether a YAML document is such a recipe."""
+    return (
+        isinstance(document, dict)
+        and isinstance(document.get("model"), str)
+        and not {"container", "runtime", "defaults", "command"}.isdisjoint(document)
+    )
+
+
+def read_sparkrun(document: Mapping[str, Any], text: str, source: str) -> Start:
+    """What a recipe starts.
+
+    Raises InputError: for a shell's work in the command, a placeholder without a value, keys of
+    another type, and a runtime that is not known where there is no command.
+    """
+    defaults, environment = (mapping(document, key, source) for key in ("defaults", "env"))
+    command = document.get("command")
+    if not isinstance(command, str | None):
+        raise InputError(f"{source}: command is {quoted(command)}, expected text.")
+    if command is None:
+        start = Start(_made(document, defaults, source))
+        unused: tuple[Omission, ...] = ()
+    else:
+        start = _of_template(command, document, defaults, text, source)
+        unused = tuple(
+            Omission(f"defaults.{key}", "the command does not use it")
+            for key in defaults
+            if f"{{{key}}}" not in command
+        )
+    metadata = document.get("metadata")
+    described = metadata.get("description") if isinstance(metadata, dict) else None
+    known = (*_KNOWN, *(["metadata"] if metadata == {"description": described} else []))
+    return replace(
+        start,
+        environment={**environment, **start.environment},
+        description=str(document.get("description") or described or document.get("name") or ""),
+        left_out=(*without_meaning(document, known, _NOT_OF_SPARKRUN), *unused, *start.left_out),
+    )
+
+
+def _of_template(
+    template: str, document: Mapping[str, Any], defaults: Mapping[str, Any], text: str, source: str
+) -> Start:
+    """The command of a template; its line is that of the file."""
+    lines = text.splitlines()
+    head = next((n for n, line in enumerate(lines, 1) if line.startswith("command:")), 1)
+    try:
+        commands(template)
+    except ShellError as error:
+        line = template.split("\n")[error.line - 1].strip()
+        number = next((n for n, one in enumerate(lines, 1) if line in one), head)
+        raise refusal(error, line, number, source) from None
+    values = {**defaults, "model": document["model"]}
+    filled = _filled(template, values, document.get("recipe_version"), f"{source}: line {head}")
+    try:
+        found = starts(filled)
+    except ShellError as error:
+        line = filled.split("\n")[error.line - 1]
+        raise refusal(error, line, head, source) from None
+    if len(found) != 1:
+        raise InputError(
+            f"{source}: line {head}: the command has {len(found)} commands; a recipe is never "
+            "given to a shell: write one."
+        )
+    return replace(found[0], line=head)
+
+
+def _filled(template: str, values: Mapping[str, Any], version: Any, source: str) -> str:
+    """A template with its values; in the first version two braces stand for one.
+
+    Raises InputError for a placeholder without a value, and for values that never end.
+    """
+    first = str(version) == "1"
+    for _ in range(_PASSES):
+        pieces, at, length = [], 0, 0
+        for place in (_PLACE_OR_BRACE if first else _PLACE).finditer(template):
+            key = place[1]
+            if key is not None and key not in values:
+                known = ", ".join(values)
+                raise InputError(f"{source}: the command has {{{key}}}; defaults have: {known}.")
+            value = place[0][0] if key is None else values[key]
+            piece = "" if value is None else str(value)
+            pieces += [template[at : place.start()], piece]
+            at, length = place.end(), length + len(pieces[-2]) + len(piece)
+            if length > _LONGEST:
+                raise InputError(f"{source}: the command is longer than {_LONGEST >> 10} KiB.")
+        template = "".join(pieces) + template[at:]
+        if first or not pieces:
+            return template
+    raise InputError(f"{source}: values of defaults have placeholders without end.")
+
+
+def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str) -> tuple[str, ...]:
+    """The command that sparkrun makes of defaults where a recipe has none."""
+    runtime = str(document.get("runtime") or "")
+    table = next((one for one in tables() if runtime in one.runtimes), None)
+    if table is None:
+        known = [name for one in tables() for name in one.runtimes]
+        raise InputError(
+            f"{source}: it has no command, and the runtime {quoted(runtime)} is not known; "
+            f"{did_you_mean(runtime, known)} Or write its command."
+        )
+    line, words = table.commands[0], []
+    name = next(flag for flag, known in line.flags.items() if known.key == "model")
+    for key, value in {name: document["model"], **defaults}.items():
+        flag = key if key == name else table.keys.get(key, f"--{key.replace('_', '-')}")
+        if value is not False and value is not None:
+            words += [flag, *([] if value is True else [str(value)])]
+    return (*line.begins[0].split(), *words)
