@@ -162,7 +162,8 @@ class _Script:
 
     given: the variables that it has from elsewhere. values: of all variables, None where only a
     shell knows it. spent: those of which others are made. unsure: engines of which only a shell
-    can tell whether they run. problems: commands of no engine that cannot be read.
+    can tell whether they run. problems: commands of no engine that cannot be read. script, ended:
+    whether it is a file that begins with '#!', and whether that has ended.
     """
 
     given: Mapping[str, str | None] = field(default_factory=dict)
@@ -178,6 +179,8 @@ class _Script:
     problems: list[ShellError] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     rounds: int = 0
+    script: bool = False
+    ended: bool = False
 
     def __post_init__(self) -> None:
         self.values |= self.given
@@ -185,8 +188,9 @@ class _Script:
 
     def run(self, text: str, line: int, depth: int = 0) -> None:
         """Take the commands of a text whose first line has this number; raises ShellError."""
-        for at, block, kind in _blocks(_lines(text)):
-            number = line + at
+        self.script |= text.startswith("#!")
+        for at, block, shape in _blocks(_lines(text)):
+            number, kind = line + at, "exit" if self.ended else shape
             if kind in ("for", "while", "until") and depth < _DEEPEST:
                 self._loop(block, number, depth)
             elif kind:
@@ -257,6 +261,8 @@ class _Script:
         for chain in chains:
             sure = True
             for at, command in chain:
+                # On a page 'exit' leaves a container or another node.
+                self.ended |= sure and self.script and command.split()[0] == "exit"
                 if sure:
                     self._command(command, line + at)
                 else:

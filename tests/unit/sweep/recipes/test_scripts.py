@@ -144,6 +144,14 @@ def test_beside_a_command_that_surely_runs_it_is_named(imported):
     ]
 
 
+def test_behind_the_exit_of_a_script_nothing_is_sure(imported):
+    text = "llama-bench -m /m/a.gguf\nexit 0\nllama-bench -m /m/b.gguf\n"
+    document, named = imported(f"#!/bin/sh\n{text}")
+    assert models(document) == ["a"]
+    assert any(one.startswith("llama-bench ... in line 4: it is in lines behind") for one in named)
+    assert models(imported(f"$ docker exec -it box bash\n{text}")[0]) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
