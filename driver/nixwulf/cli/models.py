@@ -227,11 +227,7 @@ def get(source: str, only: str | None, revision: str | None, sha256: str | None)
 @click.option("--engine", metavar="NAME", help="Push to the nodes on which this engine reads it.")
 @click.option("--fabric", metavar="NAME", help="Cross this fabric (default: the fastest shared).")
 def push(
-    model: str,
-    name: str,
-    chosen: tuple[str, ...],
-    engine: str | None,
-    fabric: str | None,
+    model: str, name: str, chosen: tuple[str, ...], engine: str | None, fabric: str | None
 ) -> None:
     """Bring a model to the nodes that need it, and mend copies that are damaged or cut off.
 

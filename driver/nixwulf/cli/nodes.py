@@ -30,10 +30,7 @@ def nodes() -> None:
 @options.timeout(60.0, "How long the command may take on each node.")
 @click.argument("command", nargs=-1, required=True)
 def exec_(
-    cluster: str | None,
-    chosen: tuple[str, ...],
-    timeout_s: float,
-    command: tuple[str, ...],
+    cluster: str | None, chosen: tuple[str, ...], timeout_s: float, command: tuple[str, ...]
 ) -> None:
     """Run a command on all nodes in parallel; each line of output begins with the node's name.
 

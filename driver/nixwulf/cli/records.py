@@ -114,12 +114,7 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
 )
 @options.table_format
 def compare(
-    a: str,
-    b: str,
-    folder: Path,
-    over: tuple[str, ...],
-    limit: float | None,
-    form: str,
+    a: str, b: str, folder: Path, over: tuple[str, ...], limit: float | None, form: str
 ) -> None:
     """Compare B with A where all conditions are equal.
 

@@ -171,10 +171,7 @@ class _Description:
         return found
 
     def _source(self, line: str) -> str:
-        """Which process, or which of its requests, a line with a result is of; empty: one of all.
-
-        Several write into one log, a line each in turn.
-        """
+        """The process, or its request, whose result a line has, of several in a log; or empty."""
         if not any(pattern.search(line) for pattern, _ in self.lines):
             return ""
         found = (one.search(line) for one in self.sources)

@@ -422,7 +422,8 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
     keys = {key for one in reported for key in one}
     differing = {key for key in keys if len({one.get(key) for one in reported}) > 1}
     # A table has a column for what was not left at its default; JSON has all there is.
-    chosen = {key for one in reported for key, value in one.items() if _is_chosen(key, value)}
+    usual = _COLUMNS["defaults"]
+    chosen = {key for one in reported for key in one if str(one[key]) != usual.get(key)}
     shown = {*_ALWAYS, *differing, *chosen} if "model_filename" in first.details else None
     return Found(
         "llama-bench",
@@ -434,12 +435,6 @@ def _case(rows: Sequence[LlamaBenchRow], warnings: tuple[str, ...]) -> Found:
         warnings=warnings,
         line=first.line,
     )
-
-
-def _is_chosen(key: str, value: object) -> bool:
-    """Whether a setting of JSON is not at its default; CSV has 0 and 1 for JSON's booleans."""
-    plain = str(int(value)) if isinstance(value, bool) else str(value)
-    return bool(plain != _COLUMNS["defaults"].get(key))
 
 
 def _nodes(row: LlamaBenchRow) -> Nodes:

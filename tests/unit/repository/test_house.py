@@ -19,10 +19,8 @@ import house
 # The median of a file's lines is above its limit since issue 36 merged small files: it asks for
 # files of 250 to 450 lines. `tools/house.py --lines` counts today's.
 # issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,590.
-# Reading recipes took 572 lines more for values and secrets of scripts (issue 35); a trim of 701
-# lines paid for most of them: the rest, 49 above what landed before, is to be won back.
 REACHED = {
-    "lines of Python": 56_829 + 1_590,
+    "lines of Python": 56_780 + 1_590,
     "files of it": 221 + 8,
     "median lines of a file": 257,
 }

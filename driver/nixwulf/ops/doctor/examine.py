@@ -52,10 +52,8 @@ def doctor(
 ) -> Examination:
     """Examine machines by one round trip each; the probes of gates are a second.
 
-    Args:
-        connections: to each machine, by its node's name.
-        cluster: whose nodes they are, None for hosts by name, which are on no fabric.
-        step: told before each load; None: neither machines nor links are loaded.
+    connections: by node's name. cluster: None for hosts by name, which are on no fabric. step: told
+    before each load; None: neither machines nor links are loaded.
     """
     silent = open_all(connections.values())
     reached = [one for name, one in connections.items() if name not in silent]

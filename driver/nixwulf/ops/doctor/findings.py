@@ -196,10 +196,7 @@ def judge(
 ) -> Iterator[Finding]:
     """All findings of a machine, in the order of the checks.
 
-    Args:
-        subject: the machine.
-        everyone: all that are examined, itself among them.
-        functions: the functions of checks that are no text, by name.
+    everyone: all machines, itself among them. functions: of the checks that are no text, by name.
     """
     of = replace(subject, others=[one for one in everyone if one is not subject])
     for check in checks().values():

@@ -40,10 +40,7 @@ def load_links(
 ) -> Iterator[Finding]:
     """Round trips and one TCP stream from each node to the next on each fabric, one by one.
 
-    Args:
-        connections: to the nodes that answer, by name.
-        cluster: whose fabrics are measured.
-        step: told before each measurement.
+    connections: to the nodes that answer, by name. step: told before each measurement.
     """
     for fabric in cluster.fabrics.values():
         nodes = [node for node in cluster.nodes_on(fabric.name) if node.name in connections]
@@ -98,10 +95,8 @@ def _usual(fabric: Fabric) -> tuple[float, float]:
 
 
 # Half a gigabyte of weights, which no cache holds; Raspberry Pis read it at 18 tokens a second.
-_SHAPE = RandomModel("llama", 10, 2048, 16, 16, 5632, weights="q8_0")
-_MODEL = Model("random", random=_SHAPE)
-_LENGTHS = (128, 32)
-"""Tokens of the prompt and of the answer."""
+_MODEL = Model("random", random=RandomModel("llama", 10, 2048, 16, 16, 5632, weights="q8_0"))
+_LENGTHS = (128, 32)  # tokens of the prompt and of the answer
 _LOAD_S, _LOOK_S, _LIMIT_S = 10, 6, 180
 _BENCH = f"""
 end=$(($(date +%s) + {_LOAD_S}))
@@ -112,10 +107,7 @@ done
 """
 _ON_CPUS = {"CPU", "BLAS", "RPC"}
 _UNDER_LOAD = ("gpu-clock", "temperature")
-_SLOW = (
-    "see the lines above on clocks, heat and memory; 'nixwulf bench smoke' and 'nixwulf explain' "
-    "measure more of it"
-)
+_SLOW = "see the lines on clocks, heat and memory; 'nixwulf explain' of a 'bench smoke' tells more"
 _INSTALL = "run 'nixwulf engines install' with these nodes, or put llama.cpp on their PATH"
 
 
@@ -125,11 +117,6 @@ def load_machines(
     """Ten seconds of llama-bench on each machine: its speed, and its clocks and heat meanwhile.
 
     All at the same time, but one for all nodes of a lab, which are one machine.
-
-    Args:
-        connections: to the machines, by name.
-        subjects: what is known of them.
-        step: told before.
     """
     real = [one for one in subjects if not on_lab(one.node)] or list(subjects[:1])
     step(f"Loading {plural(len(real), 'machine')} for {_LOAD_S} s by llama-bench.")
@@ -173,7 +160,7 @@ def _loaded(node: Connection, subject: Subject) -> Iterator[Finding]:
         yield finding("ok", read, "no speed is known of its platform")
         return
     asked = Strategy(llama_bench.ENGINE, "single", n_prompt=_LENGTHS[0], n_gen=_LENGTHS[1])
-    model = facts_of_random(_MODEL.name, _SHAPE, size)
+    model = facts_of_random(_MODEL.name, placed.model.random or RandomModel(), size)
     usual = predict([platform_facts(subject.platform)], model, asked)
     slow = speed < usual.low
     expected = f"{amount(usual.low, 'tok/s')} to {amount(usual.high, 'tok/s')}, as predicted"

@@ -50,11 +50,8 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     """
     text = read_text(path, _MOST_YAML)
     words = _WORD.findall(text)
-    hidden = {
-        *named_secrets(words, {}),
-        *filter(passthrough.has_key, words),
-        *secrets.written(text),
-    }
+    hidden = {*named_secrets(words, {}), *filter(passthrough.has_key, words)}
+    hidden |= {*secrets.written(text)}
     secrets.use(hidden)  # so that no sentence cuts one in two, which would not be found below
     try:
         found = [translate(start, str(path), model) for start in _starts(path)]
@@ -70,10 +67,7 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
                 "command without it."
             )
     return [
-        replace(
-            one,
-            left_out=tuple(replace(left, what=long.sub("...", left.what)) for left in one.left_out),
-        )
+        replace(one, left_out=tuple(replace(x, what=long.sub("...", x.what)) for x in one.left_out))
         for one in found
     ]
 

@@ -258,12 +258,7 @@ def _routed(
     ]
 
 
-_READERS = {
-    "services": _service,
-    "containers": _service,
-    "model_list": _routed,
-    "models": _swapped,
-}
+_READERS = {"services": _service, "containers": _service, "model_list": _routed, "models": _swapped}
 
 
 def is_unit(text: str) -> bool:
