@@ -248,6 +248,8 @@ def test_a_server_that_drafts_is_shown_with_what_it_accepted(run, nodes, cluster
         record = run(plan_for(cluster, url=f"http://127.0.0.1:{port}"))
     metrics = metrics_of(record)
     assert min(metrics["acceptance"]["samples"]) == 100, "a model agrees with itself"
-    assert metrics["decode"]["observed"]["acceptance"] == "100.0 %"
+    # Drafts that were all kept come in bursts: read at once by a busy machine they have no decode.
+    bulk = any("came in bulk" in one for one in record.get("warnings", ()))
+    assert bulk or metrics["decode"]["observed"]["acceptance"] == "100.0 %"
     assert min(metrics["tokens_per_step"]["samples"]) > 1
     assert "itl" not in metrics
