@@ -46,6 +46,11 @@ def case(imported, text, name="recipe.txt"):
         "# a comment\n{}",
         "> ```\n> {}\n> ```\n",
         "mpirun -np 2 --host a,b {}",
+        'tmux send-keys -t box "{}" C-m',
+        "tmux new-session -d -s box\ntmux send-keys -t box '{}' Enter",
+        "for n in 1 2 3; do {}; done",
+        "for n in 1 2 3\ndo\n  {}\ndone",
+        "while true; do\n  {}\n  sleep 5\ndone",
     ],
 )
 @pytest.mark.parametrize("command", [VLLM, LLAMA])
@@ -365,22 +370,6 @@ def test_a_model_that_another_replaces_is_named(imported):
 def test_a_unit_without_an_engine_is_refused_by_its_program(refused):
     text = "[Service]\nExecStart=/usr/bin/ggml-rpc-server -H ::1 -p 50052\n"
     assert "'/usr/bin/ggml-rpc-server -H', which starts no engine" in refused(text, "rpc.service")
-
-
-@pytest.mark.parametrize(
-    "around",
-    [
-        'tmux send-keys -t box "{}" C-m',
-        "tmux new-session -d -s box\ntmux send-keys -t box '{}' Enter",
-        "for n in 1 2 3; do {}; done",
-        "for n in 1 2 3\ndo\n  {}\ndone",
-        "while true; do\n  {}\n  sleep 5\ndone",
-    ],
-)
-@pytest.mark.parametrize("command", [VLLM, LLAMA])
-def test_a_terminal_that_is_typed_into_and_a_loop_change_no_case(imported, around, command):
-    plain, _ = case(imported, command)
-    assert case(imported, around.format(command))[0] == plain
 
 
 def test_a_loop_over_values_that_are_written_out_is_a_case_of_each(imported):
