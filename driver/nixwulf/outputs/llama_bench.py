@@ -48,9 +48,6 @@ _MODEL_OPTION = re.compile(r"(?<!\S)(?:-m|--model|-hfr?|--hf-repo)\b")
 _RPC_OPTION = re.compile(r"-rpc[ =](\S+)")
 # An option with one value, by which a setting is known that has no column.
 _OPTION = re.compile(r"(?<!\S)(--?[a-z][a-z-]*)[ =]+([\w.]+)(?!\S)")
-_OPTIONS: Mapping[str, str] = {
-    name: column for names, column in _COLUMNS["options"].items() for name in names.split()
-}
 # Newer builds name the device as well: RPC0[10.0.0.2:50052].
 _RPC_BUFFER = re.compile(r"RPC\d*\[([^\]\s]+)\]")
 _RPC_DEVICE = re.compile(r"RPC\d+")
@@ -204,7 +201,7 @@ def _command(lines: Sequence[str], number: int) -> str:
 
 def _stated(command: str) -> dict[str, str]:
     """The settings of a command's options by their columns, but for those with several values."""
-    given = [(_OPTIONS.get(name), value) for name, value in _OPTION.findall(command)]
+    given = [(_COLUMNS["options"].get(name), value) for name, value in _OPTION.findall(command)]
     values = _COLUMNS["option_values"]
     alone = Counter(name for name, _ in given)
     return {name: values.get(one, one) for name, one in given if name and alone[name] == 1}

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, dropwhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -39,6 +39,7 @@ _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)(`{1,2})(?!`)\s*(?:\$[ \t]+)?([^`\n]+?)\s*\1(?!`)")
+_APART = "\v"  # between commands of one sentence
 _DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.|\$\{\w+\}(?=\\[\w.-]))\\[^\s\"'`]*")
 # What a container is given by its caller's shell: a variable, folders and ports.
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
@@ -203,7 +204,8 @@ class _Script:
             elif kind:
                 self._unsure(block, number, _wrappers()["blocks"][kind])
             else:
-                self._chains(block, number)
+                for one in block.split(_APART):
+                    self._chains(one, number)
 
     def left_behind(self) -> list[Omission]:
         """What is left out though it may be meant: unsure engines, variables that nobody has."""
@@ -464,8 +466,7 @@ def _short(text: str, line: int) -> str:
     """A command by its program alone, since its arguments may hold a secret; or the variables."""
     words = text.split()
     names = [one.partition("=")[0] for one in words if _ASSIGNED.match(one)]
-    while words and _ASSIGNED.match(words[0]):
-        words = words[1:]
+    words = [*dropwhile(_ASSIGNED.match, words)]
     if not words or words[0] in _EXPORTS:
         return " ".join([*words[:1], *names])
     if words[0].startswith("#"):
@@ -591,8 +592,8 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
     if text:
         found = _of_text(text, {**({} if program == "ssh" else given), **environment})
     named = {*_wrappers()["wrappers"]}.difference(_wrappers()["plain"])
-    at = (n for n, one in enumerate(before) if PurePosixPath(one).name in named)
-    shown = " ".join(one for one in before[next(at, len(before)) :] if one != "--")
+    outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
+    shown = " ".join(one for one in outer if one != "--")
     around = [Omission(shown, _IN_TOOLBOX)] if shown else []
     return [
         replace(
@@ -686,15 +687,14 @@ def _plain(text: str) -> str:
 def _of_sentence(line: str) -> str:
     """The commands with a model that a sentence has in backticks; a line without one as it is."""
     codes = [] if line.lstrip().startswith("#") else [code for _, code in _INLINE.findall(line)]
-    return "; ".join(filter(_has_model, codes)) or line
+    return _APART.join(filter(_has_model, codes)) or line
 
 
 def _has_model(code: str) -> bool:
     """Whether a text is an engine's command that could run, not a mention of it."""
-    known = find(_known(code))
-    if not known or placeholder(code):
+    line, rest = find(_known(code)) or (None, ())
+    if line is None or placeholder(code):
         return False
-    line, rest = known
     flags = [line.flag(word.partition("=")[0]) for word in rest]
     named = any(one and one.key in ("model", "hub") and one.reads == "text" for one in flags)
     return named or bool(line.model_first and rest and re.match(r"[^-].*[/.]", rest[0]))

@@ -62,7 +62,7 @@ class Drafting:
             return "its value is no JSON object"
         self.more = dict(document)
         method, model = self.more.pop("method", None), self.more.pop("model", None)
-        tokens = str(self.more.pop(_TOKENS, 0))
+        tokens = str(self.more.pop(_TOKENS, 0) or 0)
         if not (isinstance(method, str) and method) and not (isinstance(model, str) and model):
             return "it has no method and no model"
         if not _COUNT.fullmatch(tokens):
@@ -90,6 +90,7 @@ class Drafting:
 _TEXTS = re.compile("template|reasoning|prompt|stop|prefix|suffix|token|grammar|schema")
 _OWN_CHOICE = ("-1", "auto")  # of an engine, for a number
 _NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
+_MODEL = ("model", "hub", "tokenizer")  # which --model may say instead
 _OF_THE_SWEEP = ("seed", "samples", "warm_up")
 _MODELS = PurePosixPath("/models")
 
@@ -221,11 +222,11 @@ def _read(found: _Found, words: Sequence[str], engine: Engine, source: str) -> N
             why = flag.why if flag else _set_by(instead or "")
             found.left_out.append(Omission(_shown(name, given), why))
             continue
-        _require_filled(given[:1], source)
+        _require_filled([] if flag.key in _MODEL else given[:1], source)
         loose += _given(found, flag, name, given, source)
-    _require_filled(loose, source)
     if found.line.model_first and loose and not found.model:
         found.model = loose.pop(0)
+    _require_filled(loose, source)
     if loose:
         raise InputError(
             f"{source}: the word {quoted(loose[0])} belongs to no flag; write it after one, or "
@@ -278,8 +279,8 @@ def _take(found: _Found, flag: Flag, name: str, text: str, source: str) -> None:
     if flag.reads in ("drafting", "draft"):
         _require_read(_take_draft(found.draft, flag, text), shown, source)
     elif value is None or not _fits(flag.key, value, found.parameters):
-        own = "the engine chooses it" if text in _OWN_CHOICE and not flag.by_value else ""
-        why = flag.why or own
+        own = flag.reads == "int" and text in _OWN_CHOICE
+        why = flag.why or ("the engine chooses it" if own else "")
         # Without it the engine's default would be measured, which the recipe does not run.
         _require_read("" if why else f"a sweep has no such {flag.key}", shown, source)
         found.left_out.append(Omission(shown, why))
@@ -417,6 +418,7 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
         return {"served": found.served}
     if not name and not hub:
         raise InputError(f"{source}: it names no model; add --model ORG/NAME, or a path.")
+    _require_filled([name, hub], source)
     if known := _on_hub(name, hub, engine, found):
         return known
     require_plain([name.removeprefix("~")], source)

@@ -118,6 +118,20 @@ def test_a_command_in_a_sentence_is_read(imported, sentence):
     assert "include" not in document
 
 
+def test_two_commands_in_a_sentence_are_two_and_a_worker_is_none(imported):
+    # no output: a sentence
+    ranks = [f"`{VLLM} -tp 2 --nnodes 2 --node-rank {n} --master-addr $HEAD:1`" for n in (0, 1)]
+    document, named = imported(f"Head: {ranks[0]}, then {ranks[1]}, or `llama-cli -m /a.gguf`.\n")
+    assert [one["engine"] for one in document["include"]] == [["llama.cpp"]]
+    assert any("the driver starts the other nodes" in one for one in named)
+
+
+def test_a_placeholder_in_a_list_of_a_manifest_is_refused_by_what_it_is(refused):
+    # no output: a manifest
+    text = 'services:\n  a:\n    image: llama.cpp:server\n    command: ["-m", "{{ .Values.x }}"]\n'
+    assert "'{{.Values.x}}' stands for a value" in refused(text, "compose.yaml")
+
+
 def test_a_command_in_a_comment_and_a_mention_are_no_case(imported):
     # no output: a script
     text = f"# or `{VLLM}`\nSee `llama-server --jinja`.\nllama-server -m /a.gguf\n"
@@ -155,6 +169,7 @@ def test_a_range_of_llama_bench_is_its_values(imported, words, key, values):
         "llama-server -m /a.gguf -md /d.gguf --draft-max many",
         f"{VLLM} --max-num-seqs 8x",
         f"{VLLM} --gpu-memory-utilization 90%",
+        f"{VLLM} --gpu-memory-utilization auto",
         f"{VLLM} --dtype fp4",
         f"{VLLM} --speculative-config '[1]'",
         f"{VLLM} --speculative-config '{{}}'",
@@ -194,3 +209,10 @@ def test_a_wrapper_behind_a_plain_one_and_lines_for_a_queue_are_named(imported):
     _, named = imported(text)
     assert any(one.startswith("distrobox enter box: ") for one in named)
     assert any(one.startswith("#SBATCH --nodes=2: ") for one in named)
+
+
+def test_a_model_that_is_given_beside_a_recipe_fills_its_placeholder(imported):
+    # no output: commands
+    for command in ("vllm serve <model>", "llama-server -m {{model}}", "sglang serve --model <m>"):
+        document, _ = imported(command, model="/m/own.gguf")
+        assert list(document["models"].values()) == [{"path": "/m/own.gguf"}]
