@@ -109,6 +109,8 @@ def test_a_script_of_powershell_goes_on_behind_a_backtick(imported, end):
         "Then run `{}` on the head.",
         "- start it with ``$ {}``, then ask",
         "| head | `{}` | and `curl x` |",
+        "See `x` there\nand `{}\n--max-num-seqs 4` here.",
+        "Then <code>{}</code> is it.",
         "Not `vllm serve`, nor `vllm serve <model>`, nor `vllm serve MODEL`: `sudo {}`",
     ],
 )
