@@ -47,9 +47,10 @@ _AROUND = re.compile(
     r"|\$@|\|[ \t]*(?i:tee|tee-object|out-file|out-null)\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
 )
 _ARRAY = re.compile(r"\$\{#?\w+\[")
-_PLACEHOLDER = re.compile(
-    r"\$?\{\{(?!.*\{%)[^\n]*?\}\}|<[A-Za-z][^<>|\n]*>|\bYOUR_[A-Z_]+|^@\w+$|%[A-Za-z_]\w*%"
-)
+_TEMPLATES = {
+    name: re.compile(one, re.MULTILINE)
+    for name, one in read_toml(DATA / "wrappers.toml")["templates"].items()
+}
 _ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
 
 
@@ -184,29 +185,18 @@ def require_plain(words: Iterable[str], source: str) -> None:
 
 def placeholder(text: str) -> str:
     """What of a text somebody else has to fill, as {{model}} and <model>; or nothing."""
-    found = _PLACEHOLDER.search(text)
+    found = _TEMPLATES["placeholder"].search(text)
     return found[0] if found else ""
-
-
-_QUOTED = r"(?:\"[^\"\n]*\"|'[^'\n]*')"
-_JUST_VALUE = re.compile(
-    rf"^(?:export[ \t]+)?([A-Za-z_][\w-]*)[ \t]*:=[ \t]*({_QUOTED})[ \t]*(?:#.*)?$", re.MULTILINE
-)
-_JUST_PARAMETER = re.compile(rf"[ \t]+[$+*]*([A-Za-z_][\w-]*)(?:=({_QUOTED}))?")
-_JUST_HEAD = re.compile(
-    rf"^@?[A-Za-z_][\w-]*(?P<own>(?:{_JUST_PARAMETER.pattern})*)[ \t]*:(?!=)", re.MULTILINE
-)
-_JUST_USE = re.compile(r"(\{\{[ \t]*[A-Za-z_][\w-]*[ \t]*\}\})")
 
 
 def of_just(text: str) -> str:
     """A justfile with the values of its variables and, in each recipe, of its own parameters."""
-    shared, found = dict(_JUST_VALUE.findall(text)), ""
-    heads = [(one.start(), one["own"]) for one in _JUST_HEAD.finditer(text)]
+    shared, found = dict(_TEMPLATES["value"].findall(text)), ""
+    heads = [(one.start(), one[1]) for one in _TEMPLATES["head"].finditer(text)]
     for (begin, own), (end, _) in pairwise([(0, ""), *heads, (len(text), "")]):
-        values = {**shared, **dict(_JUST_PARAMETER.findall(own))}
+        values = {**shared, **dict(_TEMPLATES["parameter"].findall(own))}
         known = {name: one[1:-1] for name, one in values.items() if not is_secret(name, one)}
-        parts = _JUST_USE.split(text[begin:end])
+        parts = _TEMPLATES["use"].split(text[begin:end])
         parts[1::2] = [known.get(one.strip("{} \t")) or one for one in parts[1::2]]
         found += "".join(parts)
     return found
@@ -411,10 +401,7 @@ def groups(words: Iterable[str]) -> list[list[str]]:
 
 
 def in_list(text: str) -> list[str]:
-    """The numbers of a list, with those of llama-bench's ranges: 16-64+16 and 512-2048*2.
-
-    https://github.com/ggml-org/llama.cpp/blob/master/tools/llama-bench/llama-bench.cpp
-    """
+    """The numbers of a list, with those of llama-bench's ranges: 16-64+16 and 512-2048*2."""
     return _RANGE.sub(_written_out, text).split(",")
 
 
@@ -428,10 +415,7 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 def joined(line: CommandLine, words: Sequence[str]) -> list[str]:
-    """Words with '--flag.key VALUE' of drafts as the JSON that vLLM's parser makes of them, last.
-
-    https://github.com/vllm-project/vllm/blob/main/vllm/utils/argparse_utils.py
-    """
+    """Words with '--flag.key VALUE' of a draft as the JSON that vLLM's parser makes of them."""
     kept: list[str] = []
     draft: dict[str, Any] = {}
     given, name = iter(words), ""

@@ -275,14 +275,14 @@ def _bare(found: _Found, flag: Flag, name: str, text: str) -> str:
 def _take(found: _Found, flag: Flag, name: str, text: str, source: str) -> None:
     """What one flag with one value gives; raises InputError for one that no sweep has."""
     value = flag.value(text)
-    shown = _shown(name, [text] if text else [])
+    shown, problem = _shown(name, [text] if text else []), ""
     if flag.reads in ("drafting", "draft"):
-        _require_read(_take_draft(found.draft, flag, text), shown, source)
+        problem = _take_draft(found.draft, flag, text)
     elif value is None or not _fits(flag.key, value, found.parameters):
         own = flag.reads == "int" and text in _OWN_CHOICE
         why = flag.why or ("the engine chooses it" if own else "")
         # Without it the engine's default would be measured, which the recipe does not run.
-        _require_read("" if why else f"a sweep has no such {flag.key}", shown, source)
+        problem = "" if why else f"a sweep has no such {flag.key}"
         found.left_out.append(Omission(shown, why))
     elif flag.key in _NAMES:
         setattr(found, flag.key, str(value))
@@ -298,10 +298,6 @@ def _take(found: _Found, flag: Flag, name: str, text: str, source: str) -> None:
         found.values.setdefault(flag.key, {})[value] = None
         if flag.reads == "percent" and not math.isclose(float(text) * 100, int(value)):
             found.left_out.append(Omission(shown, f"the parameter is whole per cent: {value}"))
-
-
-def _require_read(problem: str, shown: str, source: str) -> None:
-    """Raise InputError for a flag of which there is a problem."""
     if problem:
         raise InputError(f"{source}: {shown}: {problem}; write another value, or leave it out.")
 
