@@ -24,10 +24,11 @@ _NOBODY = re.compile(r", 0 (?:packets )?received")
 
 @dataclass(frozen=True)
 class Replies:
-    """Round trips in microseconds in the order of their arrival, and packets lost."""
+    """Round trips in microseconds in the order of their arrival; packets lost, and received."""
 
     samples: tuple[float, ...]
     lost: int
+    received: int
 
 
 def parse(text: str) -> Replies:
@@ -37,7 +38,8 @@ def parse(text: str) -> Replies:
         last = len(text.splitlines())
         raise ParseError(f"ping printed no 'packets transmitted' by line {last}.")
     samples = tuple(round(float(value) * 1000, 1) for value in _TIME.findall(text))
-    return Replies(samples, max(0, int(counts[1]) - int(counts[2])))
+    sent, received = int(counts[1]), int(counts[2])
+    return Replies(samples, max(0, sent - received), received)
 
 
 def recognises(text: str) -> bool:
@@ -64,6 +66,7 @@ def read(text: str) -> list[Found]:
         seen = {f"{name}_us": times[name] for name in ("min", "max")}
         one = replace(one, distribution=False, value=times["avg"], stddev=times["mdev"])
         one = replace(one, observed={**one.observed, **seen})
+    one = replace(one, observed={**one.observed, "round_trips": replies.received})
     peer = _PEER.search(text)
     return [replace(_CASE, metrics=[one], peer=peer[1] if peer else "")]
 
