@@ -7,7 +7,7 @@ an import names it: in the lines that hold a result, and around them as far as t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ _JOINED = re.compile(
 )
 _PART = re.compile(r"\d+(?:\.\d+)?")
 # The mark with which a program begins its lines, 'sockperf:' or '#'.
-_PREFIX = re.compile(r"\s*([a-z][a-z_]*:|[^\w\s()\[\]{}|*>$%&\"'`.,:;~/<-][^\w\s]{0,3})\s")
+_MARK = re.compile(r"\s*([a-z][a-z_]*:|[^\w\s()\[\]{}|*>$%&\"'`.,:;~/<-][^\w\s]{0,3})\s")
 _OF_JSON = re.compile(r'\s*[{,]?\s*"[^"]{1,60}"\s*:.*')
 # A label with a word or a number, the same of a program, a line that is indented, a row of numbers,
 # a command with its flags.
@@ -37,7 +37,8 @@ _GOES_ON = re.compile(
     r"\s*[^\W\d][^:=|\n]{0,60}[:=] *(?:\S+ ?[%\w/]{0,12})?\s*"
     r"|\s*[^\W\d][^:=|\n]{0,60}[:=]\s+[\d.,]+[^\n]{0,24}|[\w.]+: .*[\w)\]] *[:=] *\d.*"
     r"|[ \t]+[^\W\d][^\n]{0,40}(?::|=)[ \t]*[^\n]*|[ \t]+\|.*|\[[A-Za-z ]{1,24}\][^\n]{0,24}:.*"
-    r"|[a-z]+_[a-z_]+: .*|[ \t]{2,}\d.*|[-\d.,|+\s]+|.*\s--?[a-z][\w-]*[ =]\d.*"
+    r"|\s*[^\w\s\x00-\x7f]\S{0,3}\s.*|[a-z]+_[a-z_]+: .*|[ \t]{2,}\d.*"
+    r"|[-\d.,|+\s]+|.*\s--?[a-z][\w-]*[ =]\d.*"
 )
 _LONG_LINE = 600
 _MOST_TEXT = 60_000
@@ -215,7 +216,7 @@ def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:
     found = set(used)
     for line, after in pairwise(sorted(found)):
         found |= set(range(line, after)) if after - line <= _GAP else set()
-    prefixes = {_prefix(lines[line - 1]) for line in found} - {""}
+    marks = {_mark(lines[line - 1]) for line in found}
     for line in sorted(found):
         for step, margin in ((-1, _BEFORE), (1, _AFTER)):
             place, strange, joined = line + step, 0, True
@@ -223,25 +224,24 @@ def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:
                 text, far = lines[place - 1], abs(place - line)
                 joined = joined and bool(text.strip())
                 if joined and far <= margin:
-                    prefixes |= {_prefix(text)} - {""}
-                elif not _goes_on(text, prefixes, far):
-                    strange += 1
-                    place += step
-                    continue
-                found.add(place)
+                    marks.add(_mark(text))
+                if (joined and far <= margin) or _goes_on(text, far):
+                    found.add(place)
+                else:
+                    strange += _mark(text) not in marks - {""}
                 place += step
-    return found
+    return found | {line for line, text in enumerate(lines, 1) if _mark(text) in marks - {""}}
 
 
-def _goes_on(text: str, prefixes: Set[str], far: int) -> bool:
-    """Tell whether a line is one more of a program, by its mark or its form."""
-    if _prefix(text) in prefixes or _OF_JSON.fullmatch(text) or not re.search(r"\d", text):
+def _goes_on(text: str, far: int) -> bool:
+    """Tell whether a line is one more of a program, by its form."""
+    if _OF_JSON.fullmatch(text) or not re.search(r"\d", text):
         return True
     return far <= _FAR and _GOES_ON.fullmatch(text) is not None
 
 
-def _prefix(line: str) -> str:
-    found = _PREFIX.match(line)
+def _mark(line: str) -> str:
+    found = _MARK.match(line)
     return found[1] if found else ""
 
 

@@ -339,7 +339,9 @@ def _words(columns: Mapping[str, str]) -> str:
 
 def _row(names: Sequence[str], line: str) -> dict[str, str]:
     """The cells of a line of a table by its columns; empty where it is no row of it."""
-    found = (outputs.cells(line) or line.split()) if names else []
+    found = outputs.cells(line) if names else []
+    if names and not found and line.lstrip()[:1].isdigit():
+        found = line.split()
     if not found or len(found) != len(names) or not any(cell[:1].isdigit() for cell in found):
         return {}
     return dict(zip(names, found, strict=True))

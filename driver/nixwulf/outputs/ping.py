@@ -12,6 +12,10 @@ from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
 _SIZE = re.compile(r"^[ \t]*(\d{1,6}) bytes from ", re.MULTILINE)
+_DATA = re.compile(
+    r"^[ \t]*PING .*[ :] *(\d{1,6})(?:\(\d+\) bytes of data| data bytes)", re.MULTILINE
+)
+_HEADER = 8  # of ICMP, which a reply's size has in it
 _FROM = re.compile(r"^[ \t]*\d{1,6} bytes from (\S+?):? ", re.MULTILINE)
 _PEER = re.compile(r"^[ \t]*--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
@@ -60,6 +64,7 @@ def read(text: str) -> list[Found]:
             f"ping's output has replies of {len(machines)} machines, mixed; give each a file."
         )
     sizes = {int(size) for size in _SIZE.findall(text)}
+    sizes = sizes or {int(size) + _HEADER for size in _DATA.findall(text)}
     one = metric(replies, {"bytes": sizes.pop() if len(sizes) == 1 else None})
     if summary:
         times = {name: round(float(text) * 1000, 1) for name, text in summary.groupdict().items()}

@@ -1,5 +1,7 @@
 """The head and the tail of an output: each number is in the record, or named as left out."""
 
+import json
+
 import pytest
 
 from nixwulf.core.errors import InputError
@@ -92,6 +94,23 @@ def test_nccl_tests_have_their_ranks_version_and_settings(tmp_path):
     assert usual["metrics"][0]["conditions"].keys() == {"bytes", "placement"}
 
 
+def test_the_head_of_nccl_tests_is_found_above_the_log_of_nccl(tmp_path):
+    head, table = NCCL.partition("#")[::2]
+    # hand-made: NCCL_DEBUG=INFO (form: the line of NCCL in tests/support/tool_outputs.py)
+    log = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] via NET/IB/0\n" * 40
+    text = f"# nThread 1 nGpus 1 warmup iters: 5 iters: 77\n{log}{head}#{table}"
+    _, sentences = imported(tmp_path, text, TWO)
+    assert "(77)" in sentences
+
+
+def test_a_line_with_as_many_words_as_a_table_has_columns_is_no_row(tmp_path):
+    # hand-made: ten words (form: llama_perf_context_print of https://github.com/ggml-org/llama.cpp)
+    more = "\nllama_perf_print: prompt eval time = 1000.00 ms / 640 tokens\n"
+    text = fixture("llama-cpp-tools/batched-bench.txt").rstrip() + more
+    _, sentences = imported(tmp_path, text)
+    assert all(number in sentences for number in ("1000.00", "640"))
+
+
 def test_iperf_2_has_its_seconds_and_its_window(tmp_path):
     # hand-made: (form: https://sourceforge.net/p/iperf2/code/ci/master/tree/doc/)
     text = (
@@ -111,6 +130,11 @@ def test_summaries_say_how_many_samples_are_behind_them(tmp_path):
     text += "round-trip min/avg/max/stddev = 0.211/0.402/0.688/0.101 ms\n"
     (record,), _ = imported(tmp_path, text, TWO)
     assert record["metrics"][0]["observed"]["round_trips"] == 3
+    # hand-made: the first line of a ping of Linux (form: the fixture ping/replies.txt)
+    (record,), _ = imported(
+        tmp_path, f"PING 10.0.0.2 (10.0.0.2) 56(84) bytes of data.\n\n{text}", TWO
+    )
+    assert record["metrics"][0]["conditions"] == {"bytes": 64}
     (record,), sentences = imported(tmp_path, fixture("sockperf/summary.txt"), TWO)
     (metric,) = record["metrics"]
     assert (metric["stddev"], metric["observed"]["seconds"]) == (1548.298, 0.543)
@@ -167,6 +191,9 @@ def test_the_fingerprint_of_an_answer_is_the_build_of_its_server(tmp_path):
     text = f'{{"model":"m","system_fingerprint":"b7310-abcdef",{timings}}}\n'
     (record,), _ = imported(tmp_path, text)
     assert record["engine"]["version"] == "b7310-abcdef"
+    (pretty,), _ = imported(tmp_path, json.dumps(json.loads(text), indent=2) + "\n")
+    assert pretty["engine"] == record["engine"]
+    assert pretty["metrics"][0]["value"] == 66.66
 
 
 def test_what_is_in_the_record_is_not_left_out_where_it_is_said_again(tmp_path):
