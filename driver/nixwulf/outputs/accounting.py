@@ -11,35 +11,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.query import grouped
 from nixwulf.outputs import ParseError
 from nixwulf.outputs.described import KINDS
 
-# No part of a word, an address, a version, a date or a path; a unit may follow.
-_NUMBER = re.compile(
-    r"(?<![\w./@#+-])(?<![^\"]:)(?<!\d,)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-    r"(?=(?:[kKMGT]?(?:iB|B|b|s|m|u|n|us|ms|ns|th|%)?(?:/\w+)?)(?![\w:/@]|[.,]\d|-[A-Za-z\d]))"
-)
+_PATTERNS = {
+    name: re.compile("|".join(some)) for name, some in read_toml(DATA / "output_lines.toml").items()
+}
 _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*(?:[^"{}:]*)$')
-# Several numbers as one word: '0.211/0.402 ms', 'total=65536,0,0', '0.0-10.0 sec', '8MiB-9MiB'.
-_ONE = r"\d[\d.]*(?:[KMG]?i?B(?:/s)?)?"
-_JOINED = re.compile(
-    rf"(?:(?<==)(?=\d+[/,]\d)|(?<![\w./:-])(?=\d+\.\d+[/-] ?\d+\.\d|{_ONE}-\d+[KMGm]))"
-    rf"{_ONE}(?:[/,-] ?{_ONE})+(?![\d./:-])"
-)
 _PART = re.compile(r"\d+(?:\.\d+)?")
-# The mark with which a program begins its lines, 'sockperf:' or '#'.
-_MARK = re.compile(r"\s*([a-z][a-z_]*:|[^\w\s()\[\]{}|*>$%&\"'`.,:;~/<-][^\w\s]{0,3})\s")
-_OF_JSON = re.compile(r'\s*[{,]?\s*"[^"]{1,60}"\s*:.*')
-# A label with a word or a number, the same of a program, a line that is indented, a row of numbers,
-# a command with its flags.
-_GOES_ON = re.compile(
-    r"\s*[^\W\d][^:=|\n]{0,60}[:=] *(?:\S+ ?[%\w/]{0,12})?\s*"
-    r"|\s*[^\W\d][^:=|\n]{0,60}[:=]\s+[\d.,]+[^\n]{0,24}|[\w.]+: .*[\w)\]] *[:=] *\d.*"
-    r"|[ \t]+[^\W\d][^\n]{0,40}(?::|=)[ \t]*[^\n]*|[ \t]+\|.*|\[[A-Za-z ]{1,24}\][^\n]{0,24}:.*"
-    r"|\s*[^\w\s\x00-\x7f]\S{0,3}\s.*|[a-z]+_[a-z_]+: .*|[ \t]{2,}\d.*"
-    r"|[-\d.,|+\s]+|.*\s--?[a-z][\w-]*[ =]\d.*"
-)
 _LONG_LINE = 600
 _MOST_TEXT = 60_000
 _READ = 2_000_000  # characters that are read again at most
@@ -165,7 +146,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         separator = next((one for one in "|," if line.count(one) > 1), " ")
         columns = separator, line.count(separator) * (separator != " ")
         names = heads.get(columns, [])
-        shape = "" if len(line) > _LONG_LINE else _NUMBER.sub("#", line)
+        shape = "" if len(line) > _LONG_LINE else _PATTERNS["number"].sub("#", line)
         shape = re.sub(r"\d+", "0", " ".join(shape.split()))
         for index, match in enumerate(_numbers(line)):
             before = line[: match.start()]
@@ -178,15 +159,15 @@ def _tokens(text: str) -> Iterator[_Token]:
             yield _Token(number, start, start + len(match[0]), match[0], label, kind)
         if re.search(r"[A-Za-z]", line):
             above = line
-            if columns[1] and not _NUMBER.search(line):
+            if columns[1] and not _PATTERNS["number"].search(line):
                 heads[columns] = [cell.strip(" #\"'*") for cell in line.split(separator)]
         position += len(line) + 1
 
 
 def _numbers(line: str) -> list[re.Match[str]]:
     """Find the numbers of a line in their order, also those that are written as one word."""
-    found = {one.start(): one for one in _NUMBER.finditer(line)}
-    for word in _JOINED.finditer(line):
+    found = {one.start(): one for one in _PATTERNS["number"].finditer(line)}
+    for word in _PATTERNS["joined"].finditer(line):
         found |= {one.start(): one for one in _PART.finditer(line, *word.span())}
     return [found[start] for start in sorted(found)]
 
@@ -234,15 +215,12 @@ def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:
 
 
 def _goes_on(text: str, far: int) -> bool:
-    """Tell whether a line is one more of a program, by its form."""
-    if _OF_JSON.fullmatch(text) or not re.search(r"\d", text):
-        return True
-    return far <= _FAR and _GOES_ON.fullmatch(text) is not None
+    kinds = ("always", "goes_on") if far <= _FAR else ("always",)
+    return any(_PATTERNS[kind].fullmatch(text) for kind in kinds)
 
 
 def _mark(line: str) -> str:
-    found = _MARK.match(line)
-    return found[1] if found else ""
+    return found[1] if (found := _PATTERNS["mark"].match(line)) else ""
 
 
 def by_label(left_out: Iterable[tuple[int, str, str]], *, each: bool = False) -> list[str]:

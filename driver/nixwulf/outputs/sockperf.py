@@ -123,12 +123,7 @@ def _mean(text: str, protocol: str, state: str | None) -> Metric:
         seen["round_trips"] = int(count[1])
     if duration := _DURATION.search(text):
         seen["seconds"] = float(duration[1])
-    spread = _DEVIATION.search(text)
-    return Metric(
-        f"{protocol}_round_trip",
-        "us",
-        state=state,
-        value=round(float(mean) * times, 3),
-        stddev=round(float(spread[1]) * times, 3) if spread else None,
-        observed=seen,
-    )
+    value, spread = round(float(mean) * times, 3), _DEVIATION.search(text)
+    stddev = round(float(spread[1]) * times, 3) if spread else None
+    name = f"{protocol}_round_trip"
+    return Metric(name, "us", state=state, value=value, stddev=stddev, observed=seen)
