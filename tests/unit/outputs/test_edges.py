@@ -37,7 +37,7 @@ def test_trials_of_mlx_need_no_total_time(tmp_path):
     assert found["prompt"]["conditions"] == {"n_prompt": 2048, "n_gen": 128, "n_batch": 1}
 
 
-# hand-made: what programs print above and below a result, with a number of it each (forms:
+# hand-made: what programs print above and below a result, with a number of it each (form:
 # common_perf_print and llama_memory_breakdown_print of llama.cpp; dllama.cpp of distributed-llama
 # v0.11; show_disk_util of fio)
 TAILS = {
@@ -63,7 +63,7 @@ TAILS = {
 @pytest.mark.parametrize("name", TAILS)
 def test_what_a_program_prints_below_its_result_is_named(tmp_path, name):
     above, below, number = TAILS[name]
-    _, sentences = imported(tmp_path, f"{above.rstrip()}\n{below}")
+    _, sentences = imported(tmp_path, "\n".join((above.rstrip(), below)))
     assert number in sentences
 
 
@@ -71,6 +71,7 @@ def test_each_line_of_a_token_above_the_averages_is_named(tmp_path):
     # hand-made: (form: dllama.cpp of https://github.com/b4rtaz/distributed-llama v0.11.0)
     line = "🔶 G  {} ms I  312 ms T   60 ms S    798 kB R   1040 kB Hello\n"
     tokens = "".join(line.format(300 + number) for number in range(60))
+    # hand-made: as above (form: as above)
     end = "Generated tokens:    60\nAvg tokens / second: 2.70\nAvg generation time: 371.00 ms\n"
     _, sentences = imported(tmp_path, tokens + end)
     assert all(str(300 + number) in sentences for number in range(60))
@@ -79,6 +80,7 @@ def test_each_line_of_a_token_above_the_averages_is_named(tmp_path):
 def test_nccl_tests_have_their_ranks_version_and_settings(tmp_path):
     # hand-made: the head of four ranks (form: src/common.cu of https://github.com/NVIDIA/nccl-tests)
     head = "# nccl-tests version 2.17.6 nccl-headers=22803\n# nThread 1 nGpus 2 warmup iters: 5\n"
+    # hand-made: as above (form: as above)
     ranks = "".join(
         f"#  Rank  {rank} Group  0 Pid  10{rank} on  host-{rank // 2} device  {rank % 2} [01:00]\n"
         for rank in range(4)
@@ -98,6 +100,7 @@ def test_the_head_of_nccl_tests_is_found_above_the_log_of_nccl(tmp_path):
     head, table = NCCL.partition("#")[::2]
     # hand-made: NCCL_DEBUG=INFO (form: the line of NCCL in tests/support/tool_outputs.py)
     log = "n1:15718:15731 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] via NET/IB/0\n" * 40
+    # hand-made: its head with another number (form: src/common.cu of nccl-tests)
     text = f"# nThread 1 nGpus 1 warmup iters: 5 iters: 77\n{log}{head}#{table}"
     _, sentences = imported(tmp_path, text, TWO)
     assert "(77)" in sentences
@@ -127,6 +130,7 @@ def test_iperf_2_has_its_seconds_and_its_window(tmp_path):
 def test_summaries_say_how_many_samples_are_behind_them(tmp_path):
     # hand-made: the end of a ping of macOS (form: ping.c of https://github.com/apple-oss-distributions/network_cmds)
     text = "3 packets transmitted, 3 packets received, 0.0% packet loss\n"
+    # hand-made: as above (form: as above)
     text += "round-trip min/avg/max/stddev = 0.211/0.402/0.688/0.101 ms\n"
     (record,), _ = imported(tmp_path, text, TWO)
     assert record["metrics"][0]["observed"]["round_trips"] == 3
@@ -188,6 +192,7 @@ def test_the_reason_of_a_failure_is_the_last_line_with_a_cause():
 def test_the_fingerprint_of_an_answer_is_the_build_of_its_server(tmp_path):
     # hand-made: (form: tools/server/README.md of https://github.com/ggml-org/llama.cpp, timings)
     timings = '"timings":{"predicted_n":120,"predicted_ms":1800.2,"predicted_per_second":66.66}'
+    # hand-made: as above (form: as above)
     text = f'{{"model":"m","system_fingerprint":"b7310-abcdef",{timings}}}\n'
     (record,), _ = imported(tmp_path, text)
     assert record["engine"]["version"] == "b7310-abcdef"
