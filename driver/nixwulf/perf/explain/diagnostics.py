@@ -64,16 +64,8 @@ class Diagnostic:
 
 def diagnostics(record: Record) -> list[Diagnostic]:
     """All of them: those of the link, of the nodes, and of gates."""
-    return [
-        *_link(record),
-        *_trained(record),
-        *_throttled(record),
-        *_cpu(record),
-        *_limits(record),
-        *_load(record),
-        *_threads(record),
-        *_gates(record),
-    ]
+    finders = (_link, _trained, _throttled, _cpu, _limits, _load, _threads, _gates)
+    return [one for find in finders for one in find(record)]
 
 
 def _trained(record: Record) -> Iterator[Diagnostic]:
