@@ -45,7 +45,6 @@ private && umask 077 && printf %s "$2" >"$state/$1" && echo "$state/$1"
 """
 _REMOVE = SHELL + 'private && rm -f "$state/$1"'
 
-
 _PRINT_DEVICE = f"""
 import mlx.core as mx
 if "gpu" not in str(mx.default_device()):
