@@ -273,7 +273,7 @@ def is_unit(text: str) -> bool:
 def read_unit(text: str, source: RecipeFile) -> list[Start]:
     """What a unit starts, with its environment; raises InputError."""
     own = re.split(r"(?m)^(?=\[program:)", text)
-    if len(own) > 2:  # each has its own variables
+    if own[2:]:  # each has its own variables
         return [one for part in own if is_unit(part) for one in read_unit(part, source)]
     kept: list[tuple[str, str]] = []
     left: list[Omission] = []
