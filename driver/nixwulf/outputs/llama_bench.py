@@ -47,15 +47,17 @@ _BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
 _MODEL_OPTION = re.compile(r"(?<!\S)(?:-m|--model|-hfr?|--hf-repo)\b")
 _RPC_OPTION = re.compile(r"-rpc[ =](\S+)")
 # An option with one value, by which a setting is known that has no column.
-_OPTION = re.compile(r"(?<!\S)(--?[a-z][a-z-]*)[ =]+([\w.]+)(?!\S)")
+_OPTION = re.compile(r"(?<!\S)(--?[a-z][a-z-]*)[ =]+([\w./]+)(?!\S)")
 # Newer builds name the device as well: RPC0[10.0.0.2:50052].
-_RPC_BUFFER = re.compile(r"RPC\d*\[([^\]\s]+)\]")
+_RPC_BUFFER = re.compile(r"(RPC\d*)\[([^\]\s]+)\]")
 _RPC_DEVICE = re.compile(r"RPC\d+")
 _ENDPOINT = re.compile(r"[^\s,]+:\d+")
 _INSERT = re.compile(r"INSERT INTO \w+ \(([^)]*)\) VALUES \((.*)\);?")
 _CSV_HEAD = {"n_prompt", "n_gen", "avg_ts"}
 # What the benchmark of this driver has as conditions, and what speeds depend on as much.
 _ALWAYS = ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "n_gpu_layers", "flash_attn")
+# Words of the program itself, with which a setting is not one that somebody chose.
+_USUAL_WORDS: Mapping[str, Sequence[str]] = _COLUMNS["usual_words"]
 # No settings: of the machine, the build, the model and the result.
 _NO_SETTING = re.compile(_COLUMNS["no_setting"])
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
@@ -210,11 +212,7 @@ def _stated(command: str) -> dict[str, str]:
 def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None) -> Metric:
     """The speed of a row; shown: the settings that are conditions, by their keys, None: all."""
     sizes = {"n_prompt": row.n_prompt, "n_gen": row.n_gen, "n_depth": row.n_depth}
-    kept = {
-        key: value
-        for key, value in row.settings.items()
-        if key != "split_mode" and (shown is None or key in shown)
-    }
+    kept = {key: value for key, value in row.settings.items() if shown is None or key in shown}
     mean, deviation = row.mean, row.deviation
     conditions = sizes | kept
     return Metric(row.metric, "tok/s", row.samples, state, conditions, value=mean, stddev=deviation)
@@ -341,7 +339,7 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
             yield from _ended(open_rows, endpoints, named, build)
             open_rows, endpoints, named, stated = [], set(), None, {}
         else:
-            endpoints |= set(_RPC_BUFFER.findall(line))
+            endpoints |= {one[2] for one in _RPC_BUFFER.finditer(line)}
     yield from _ended(open_rows, endpoints, named, None)
 
 
@@ -480,7 +478,8 @@ def _settings_among(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(1024)
 def _settings(values: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    return {_KEYS.get(name, name): _plain(value) for name, value in values}
+    found = {_KEYS.get(name, name): _plain(value) for name, value in values}
+    return {key: one for key, one in found.items() if one not in _USUAL_WORDS.get(key, ())}
 
 
 def _plain(value: Any) -> Any:
@@ -492,7 +491,8 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(4096)
 def _of_text(value: str) -> int | str:
-    return int(value) if re.fullmatch(r"-?[0-9]{1,15}", value) else value
+    number = re.fullmatch(r"-?[0-9]{1,15}", value)
+    return int(value) if number else _RPC_BUFFER.sub(r"\1", value)
 
 
 def _engine(row: LlamaBenchRow) -> dict[str, Any]:
