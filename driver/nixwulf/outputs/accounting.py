@@ -84,6 +84,10 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
         (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
     ]
     rest = tuple((one.line, one.label, one.text) for one in left)
+    hosts = (
+        (cut.count("\n", 0, one.start()) + 1, one) for one in _PATTERNS["address"].finditer(cut)
+    )
+    rest += tuple((line, one[1], "an address") for line, one in hosts if line in near)
     return Account(tuple(named), rest, whole=cut is text and reads < budget)
 
 
