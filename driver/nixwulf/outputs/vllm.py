@@ -131,7 +131,9 @@ def served(
             measured.append(Metric(name, unit, (found.more[key],), conditions=conditions))
     if not measured:
         raise ParseError(f"{tool}: no line has a speed or a time, expected a finished result.")
-    seen = {_MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]}
+    seen: dict[str, Any] = {
+        _MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]
+    }
     seen |= {"backend": found.backend} if found.backend != own else {}
     last = next((one for one in measured if one.name == "throughput"), measured[-1])
     measured[measured.index(last)] = replace(last, observed={**last.observed, **seen})
