@@ -58,6 +58,8 @@ _CSV_HEAD = {"n_prompt", "n_gen", "avg_ts"}
 _ALWAYS = ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "n_gpu_layers", "flash_attn")
 # Words of the program itself, with which a setting is not one that somebody chose.
 _USUAL_WORDS: Mapping[str, Sequence[str]] = _COLUMNS["usual_words"]
+# Columns of a spreadsheet: a unit in its head, and the deviation apart from the speed.
+_UNITED, _SPREAD = re.compile(_COLUMNS["united"]), re.compile(_COLUMNS["spread"], re.IGNORECASE)
 # No settings: of the machine, the build, the model and the result.
 _NO_SETTING = re.compile(_COLUMNS["no_setting"])
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
@@ -359,7 +361,7 @@ def _is_row(found: list[str], head: list[str]) -> bool:
 def _columns(found: list[str], head: list[str]) -> dict[str, str]:
     """The cells of a row by the names of its columns, also where its head is missing."""
     if len(head) == len(found):
-        return dict(zip(head, found, strict=True))
+        return dict(map(_plain_column, head, found))
     if len(found) <= len(_FIRST_COLUMNS):
         return {}
     known = {
@@ -371,6 +373,14 @@ def _columns(found: list[str], head: list[str]) -> dict[str, str]:
     return {"model": found[0], **known, "test": found[-2], "t/s": found[-1]}
 
 
+def _plain_column(name: str, cell: str) -> tuple[str, str]:
+    """A column and its cell as the program's table has them: a spreadsheet's head has units."""
+    united = _UNITED.fullmatch(name)
+    if united and _SPEED.fullmatch(cell):
+        return united[1], f"{cell} {united[2]}"
+    return ("stddev_ts" if _SPREAD.fullmatch(name) else name), cell
+
+
 def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
     details = _columns(found, head)
     test, speed = _TEST.fullmatch(details["test"]), mean_and_deviation(details["t/s"])
@@ -378,12 +388,13 @@ def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
         raise ParseError(
             f"llama-bench, line {number}: {details['t/s']!r} is no speed, expected '55.73 ± 0.04'."
         )
+    spread = details.get("stddev_ts")
     return LlamaBenchRow(
         n_prompt=int(test["prompt"] or 0),
         n_gen=int(test["gen"] or 0),
         n_depth=int(test["depth"] or 0),
         mean=speed[0],
-        deviation=speed[1],
+        deviation=_speed(spread, number) if spread and speed[1] is None else speed[1],
         model=details.get("model", ""),
         backend=details.get("backend", ""),
         line=number,
