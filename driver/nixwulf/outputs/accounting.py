@@ -75,6 +75,8 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     used = [alike for alike in kinds if not {alike[0].start, alike[-1].start} <= idle]
     lines = {one.line for alike in used for one in alike}
     beside = (one.start() for kind in KINDS for one in kind.pattern.finditer(cut))
+    if not used:  # a run that failed, whose reason has no number
+        lines = {one.line for one in unused}
     near = _near(lines | {cut.count("\n", 0, start) + 1 for start in beside}, cut.split("\n"))
     said = {(one.label, one.text) for alike in used for one in alike}
     unknown = (one for alike in kinds if alike not in used for one in alike)

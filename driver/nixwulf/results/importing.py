@@ -160,9 +160,7 @@ class Reading:
 
         explain: whether to say the latter, and all that is left out.
         """
-        measured = any(one["metrics"] for one in self.records)
-        tools = self.tools if measured else ()
-        found = account(partial(_answer, tools), self.text, explain=explain)
+        found = account(partial(_answer, self.tools), self.text, explain=explain)
         rest = _left_out(by_label(found.left_out), whole=found.whole)
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
         yield f"{self.path}: {self._summary(len(reasons))}; {rest}."
