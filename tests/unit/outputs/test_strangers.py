@@ -102,7 +102,9 @@ def test_what_markdown_and_html_write_for_a_sign_is_that_sign(records):
 
 
 def test_a_sentence_about_a_key_is_no_result(records):
+    # no output: a sentence about one
     said = 'If ollama says "eval rate: 99.00 tokens/s", or eval rate: 98.00 tokens/s, it is fast.\n'
+    # hand-made: two closing lines (form: tests/support/closing_lines.toml)
     closing = "prompt eval rate:     200.00 tokens/s\neval rate:            33.02 tokens/s\n"
     for prefix in ("", "| ", "ollama-1  | ", "[14:02:11] ", "  **", "14:02:11: "):
         text = said + prefix + closing.replace("\n", f"\n{prefix}", 1)

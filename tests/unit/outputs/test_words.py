@@ -46,6 +46,7 @@ def test_no_address_of_a_device_is_kept(records):
 
 
 def test_a_command_above_a_table_states_them_too(records):
+    # no output: the command that one types
     command = "llama-bench -m a.gguf -sm row -dev Vulkan0/Vulkan1\n"
     found = records(command + TABLE, ONE)
     assert _words(found) == [{"split_mode": "row", "devices": "Vulkan0/Vulkan1"}] * 4
@@ -56,6 +57,7 @@ def test_a_clients_prompts_and_its_way_of_asking_are_kept(records):
     hf = {one["conditions"]["dataset"] for one in records(text, ONE)[0]["metrics"]}
     assert hf == {"Aeala/ShareGPT_Vicuna_unfiltered"}
     text = text[text.index("====") :]
+    # no output: the command that one types
     command = "vllm bench serve --backend openai-chat --dataset-name sharegpt --model q\n"
     (record,) = records(command + text, ONE)
     assert {one["conditions"]["dataset"] for one in record["metrics"]} == {"sharegpt"}
