@@ -181,10 +181,7 @@ def _service(
             left.append(Omission(f"{name}={value}", "its value stands elsewhere; write it"))
         else:
             kept[name] = value
-    return [
-        replace(one, environment={**kept, **one.environment}, left_out=(*one.left_out, *left))
-        for one in _of_container(block, source, values)
-    ]
+    return [one.within(kept, left) for one in _of_container(block, source, values)]
 
 
 def _of_container(
@@ -240,10 +237,7 @@ def _swapped(
     found = [one for one in read_text(text, source) if find(one.words)] if text else []
     given = dict(str(one).partition("=")[::2] for one in block.get("env") or ())
     left = without_meaning(block, ("cmd", "env"), {})
-    return [
-        replace(one, environment={**given, **one.environment}, left_out=(*one.left_out, *left))
-        for one in found
-    ]
+    return [one.within(given, left) for one in found]
 
 
 def _routed(
@@ -299,16 +293,12 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
         found = read_text(commands, source, environment)
     else:
         found = _of_container(container, source, environment)
-    return [
-        replace(
-            one, environment={**environment, **one.environment}, left_out=(*one.left_out, *left)
-        )
-        for one in found
-    ]
+    return [one.within(environment, left) for one in found]
 
 
 # https://docs.docker.com/reference/dockerfile/
-_BUILT = re.compile(r"^[ \t]*(FROM|ENTRYPOINT|CMD|[A-Z]{3,11})[ \t]+(\S.*)$", re.MULTILINE)
+_STARTS = {"FROM": "image", "ENTRYPOINT": "entrypoint", "CMD": "command"}
+_BUILT = re.compile(r"^[ \t]*([A-Z]{3,11})[ \t]+(\S.*)$", re.MULTILINE)
 
 
 def is_dockerfile(text: str) -> bool:
@@ -327,18 +317,13 @@ def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
             words = _split(value)
             pairs = [one.partition("=")[::2] for one in words if "=" in one]
             environment |= dict(pairs or [(words[0], " ".join(words[1:]))])
-        elif key in ("FROM", "ENTRYPOINT", "CMD"):
-            named = {"FROM": "image", "ENTRYPOINT": "entrypoint", "CMD": "command"}[key]
+        elif named := _STARTS.get(key):
             block[named] = parse_yaml(value, source.name) if value.startswith("[") else value
         else:
             left.append(Omission(f"{key} {value}", "it is of the image's build"))
     block["image"] = str(block["image"]).split()[0]
-    return [
-        replace(
-            one, environment={**environment, **one.environment}, left_out=(*one.left_out, *left)
-        )
-        for one in _of_container(block, source, environment)
-    ]
+    found = _of_container(block, source, environment)
+    return [one.within(environment, left) for one in found]
 
 
 _PASSES = 4  # of values that have placeholders themselves

@@ -595,12 +595,7 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
     outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
     shown = " ".join(one for one in outer if one != "--")
     around = [Omission(shown, _IN_TOOLBOX)] if shown else []
-    return [
-        replace(
-            one, environment={**environment, **one.environment}, left_out=(*around, *one.left_out)
-        )
-        for one in found
-    ]
+    return [one.within(environment, around) for one in found]
 
 
 def filled(text: str, values: Mapping[str, str] | None = None) -> str:
