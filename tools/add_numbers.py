@@ -147,5 +147,6 @@ def main(arguments: Sequence[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (InputError, IndexError) as error:
-        sys.exit(getattr(error, "message", "Give a CSV of rows: tools/add_numbers.py ROWS.csv"))
+    except (InputError, IndexError, OSError) as error:
+        usage = "Give a CSV of rows: tools/add_numbers.py ROWS.csv"
+        sys.exit(getattr(error, "message", usage))

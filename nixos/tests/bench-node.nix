@@ -125,15 +125,15 @@ in
 
       with subtest("no password opens a node"):
           offered = desk.fail(
-              "ssh -v -o PubkeyAuthentication=no -o BatchMode=yes root@node1 true 2>&1"
+              "ssh -n -v -o PubkeyAuthentication=no -o BatchMode=yes root@node1 true 2>&1"
           )
           t.assertNotIn("password", offered.rpartition("Authentications that can continue")[2])
 
       with subtest("user bench logs in by key, locks memory without limit, reads the kernel's log and has a manager"):
           desk.succeed("sed 's/root@/bench@/' /etc/cluster.toml >/tmp/bench.toml")
-          t.assertEqual(desk.succeed("ssh bench@node1 'id -un; ulimit -l'").split(), ["bench", "unlimited"])
-          t.assertIn("Linux version", desk.succeed("ssh bench@node1 dmesg"))
-          t.assertEqual(desk.succeed("ssh bench@node1 systemctl --user is-system-running").strip(), "running")
+          t.assertEqual(desk.succeed("ssh -n bench@node1 'id -un; ulimit -l'").split(), ["bench", "unlimited"])
+          t.assertIn("Linux version", desk.succeed("ssh -n bench@node1 dmesg"))
+          t.assertEqual(desk.succeed("ssh -n bench@node1 systemctl --user is-system-running").strip(), "running")
 
       with subtest("what the driver starts as bench is in a scope of its own"):
           desk.succeed(

@@ -104,7 +104,7 @@ in
       with subtest("logins of root and bench, and units of both, may lock memory without limit"):
           for user, unit in [("root", "systemd-run"), ("bench", "systemd-run --user")]:
               for memlock in ["ulimit -l", f"{unit} --pipe --wait -q sh -c \"'ulimit -l'\""]:
-                  found = desk.succeed(f"ssh {user}@node1 {memlock}")
+                  found = desk.succeed(f"ssh -n {user}@node1 {memlock}")
                   t.assertEqual(found.strip(), "unlimited", f"{user}: {memlock}")
 
       with subtest("the driver's perftest ends well, and counters prove that rdma carried it"):

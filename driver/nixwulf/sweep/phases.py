@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -247,14 +247,24 @@ def _fail(run: Run, found: Findings, phase: str, outcome: str, reason: str) -> N
     # A run that was judged, not broken, has in its logs how its programs took being stopped.
     broken = outcome in _BROKEN
     cause = raised(run.owned) if broken else ""
-    if cause and cause.partition(" says ")[2].rstrip(".") not in reason:
-        reason = f"{reason} {cause}"
+    reason = _with_cause(reason, cause)
     found.failure = {"phase": "link" if phase == "idle" else phase, "reason": one_line(reason)}
     # Where a program gives its cause, what others print because of it is no hint.
     texts = [cause] if cause else [reason, *(log_tails(run).values() if broken else ())]
     hint = next(filter(None, map(hint_for, texts)), None)
     if hint:
         found.failure["hint"] = hint
+
+
+def _with_cause(reason: str, cause: str) -> str:
+    """A reason and what a program gave as the cause, whose words stand there once."""
+    said = cause.partition(" says ")[2].rstrip(".")
+    if said in reason:
+        return reason
+    for start in (match.start() for match in re.finditer(r"\b\w", reason)):
+        if said.startswith(reason[start:].rstrip(".")):
+            return f"{reason[:start]}{said}."
+    return f"{reason.rstrip('.')}. {cause}"
 
 
 def _probe(run: Run, found: Findings, moment: str) -> None:
@@ -319,6 +329,8 @@ _LONGEST = 300
 # The last line of a Python traceback, which begins where the log's own words end.
 _LOGGED = re.compile(r"(?:\([^()]*\) )*(?:[A-Z]+ \d\d-\d\d [\d:]+ \[[^]]*\] )?")
 _RAISED = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception))(: .+)?")
+# pydantic's, on whose next lines the first field that was refused stands, and why.
+_REFUSED = re.compile(r"\d+ validation errors? for ")
 # Such as vLLM's, which say of a process no more than that another one has ended.
 _SECOND_HAND = re.compile(
     r"\babove\b|EngineDead|closed by peer|reset by peer|Broken pipe|cancelled|BrokenPipe|EOFError"
@@ -350,7 +362,8 @@ def hint_for(text: str) -> str | None:
 def raised(processes: Iterable[OwnedProcess]) -> str:
     """What the process that failed first says of why, as a sentence with its node; or empty.
 
-    Of each it is the last exception that is not about another process.
+    Of each it is the last exception that is not about another process. What a process says that
+    the driver stopped counts where no other one gives a cause: it can be of the stop itself.
     """
     found = []
     for process in processes:
@@ -362,12 +375,20 @@ def raised(processes: Iterable[OwnedProcess]) -> str:
             for number in reversed(range(len(lines))):
                 match = _RAISED.fullmatch(lines[number])
                 if match and not _SECOND_HAND.search(match[0]):
-                    # An assertion has no words but its own line, which may be underlined.
-                    before = (one.strip() for one in reversed(lines[:number]))
-                    own = next(filter(lambda one: one.strip("^~ "), before), "")
-                    words = match[0] if match[2] else f"{match[0]}: {own}"
                     when = times[number] if number < len(times) else float("inf")
-                    found.append((when, process.node, cut(words, _LONGEST)))
+                    words = cut(_exception(match, lines, number), _LONGEST)
+                    found.append((process.stopped_by_driver, when, process.node, words))
                     break
-    _, node, words = min(found, default=(0.0, "", ""))
+    *_, node, words = min(found, default=(False, 0.0, "", ""))
     return f"Node {node!r} says {words.rstrip('.')}." if words else ""
+
+
+def _exception(match: re.Match[str], lines: Sequence[str], number: int) -> str:
+    """The words of the exception on one of the lines, with those that say why on other lines."""
+    if not match[2]:
+        # An assertion has no words but its own line, which may be underlined.
+        before = (one.strip() for one in reversed(lines[:number]))
+        return f"{match[0]}: {next(filter(lambda one: one.strip('^~ '), before), '')}"
+    if _REFUSED.search(match[2]):
+        return ": ".join([match[0], *(one.strip() for one in lines[number + 1 : number + 3])])
+    return match[0]

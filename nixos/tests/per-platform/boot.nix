@@ -83,11 +83,11 @@ in
           t.assertLess(took_us, 10e6)
 
       with subtest("bench logs in by its key, locks memory without limit, starts a scope, and reads the kernel's log"):
-          t.assertEqual(desk.succeed("ssh bench@node1 'ulimit -l'").strip(), "unlimited")
+          t.assertEqual(desk.succeed("ssh -n bench@node1 'ulimit -l'").strip(), "unlimited")
           scope = "systemd-run --user --scope --quiet --collect --unit=run1"
-          inside = desk.succeed(f"ssh bench@node1 {scope} sh -c '\"ulimit -l; cat /proc/self/cgroup\"'")
+          inside = desk.succeed(f"ssh -n bench@node1 {scope} sh -c '\"ulimit -l; cat /proc/self/cgroup\"'")
           t.assertRegex(inside, r"^unlimited\n0::/user\.slice/.*/run1\.scope\n$")
-          t.assertIn("Linux version", desk.succeed("ssh bench@node1 dmesg"))
+          t.assertIn("Linux version", desk.succeed("ssh -n bench@node1 dmesg"))
 
       ipv4 = "${nodes.node1.nixwulf.fabrics.switch.address}"
       ipv6 = address_of(node1, 6, "ens16", "link") + "%eth1"
@@ -96,7 +96,7 @@ in
           for address in [ipv4, ipv6]:
               t.assertEqual(let_in(node1, "ens16", desk, address), {"tcp": {22}, "udp": set()})
           for address in [ipv4, ipv6]:
-              t.assertEqual(desk.succeed(f"ssh bench@{address} uname -n").strip(), "node1")
+              t.assertEqual(desk.succeed(f"ssh -n bench@{address} uname -n").strip(), "node1")
 
       with subtest("the cluster's other node reaches ssh and the engines' ports"):
           desk.succeed("ip address add ${peer}/24 dev eth1", f"ip route replace {ipv4} dev eth1 src ${peer}")
