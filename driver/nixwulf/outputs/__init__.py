@@ -180,6 +180,8 @@ _TELLING = re.compile(
     r"|\wError: ",
     re.IGNORECASE,
 )
+_CAUSE = re.compile(r"\w(?:Error|Exception): \S")
+_ELSEWHERE = re.compile(r"\b(?:see|above|below|root cause)\b", re.IGNORECASE)
 _LENGTH = 160
 _FEWEST_PIPES = 2
 
@@ -229,14 +231,16 @@ def without_result(tool: str, expected: str, text: str) -> ParseError:
 
 
 def failure(lines: Iterable[str], first: int) -> tuple[int, str]:
-    """The number of the first line that reports a failure, and the end of a sentence; 0 and '.'.
+    """The number of the line that reports a failure, and the end of a sentence; 0 and '.'.
 
-    first: the number of the first of the lines.
+    It is the last that names a cause and points to no other line, else the first one. first: the
+    number of the first of the lines.
     """
-    for number, line in enumerate(lines, first):
-        if _TELLING.search(line):
-            text = "".join(char if char.isprintable() else " " for char in line).strip()
-            return number, f'; line {number} says "{text[:_LENGTH]}".'
+    telling = [one for one in enumerate(lines, first) if _TELLING.search(one[1])]
+    causes = [one for one in telling if _CAUSE.search(one[1]) and not _ELSEWHERE.search(one[1])]
+    for number, line in causes[-1:] or telling[:1]:
+        text = "".join(char if char.isprintable() else " " for char in line).strip()
+        return number, f'; line {number} says "{text[:_LENGTH]}".'
     return 0, "."
 
 

@@ -1,7 +1,7 @@
 """Numbers of an output that its reader used: those that change the answer when they change.
 
-One rule for all tools, whose readers know nothing of it. What no answer depends on, in the lines
-that hold a result and right around them, is left out, and an import names it.
+One rule for all tools, whose readers know nothing of it. What no answer depends on is left out, and
+an import names it: in the lines that hold a result, and around them as far as the program goes on.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.query import grouped
 from nixwulf.outputs import ParseError
+from nixwulf.outputs.described import KINDS
 
-# No part of a word, an address, a version, a date or a path; a unit may follow.
-_NUMBER = re.compile(
-    r"(?<![\w./@#+-])(?<![^\"]:)(?<!\d,)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-    r"(?=(?:[kKMGT]?(?:iB|B|b|s|m|u|n|us|ms|ns|%)?(?:/\w+)?)(?![\w:/@]|[.,]\d|-[A-Za-z\d]))"
-)
+_PATTERNS = {
+    name: re.compile("|".join(some)) for name, some in read_toml(DATA / "output_lines.toml").items()
+}
 _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*(?:[^"{}:]*)$')
-# A label with a number, a heading between such, or a line that is indented below a result.
-_GOES_ON = re.compile(
-    r"\s*[^\W\d][^:=|\n]{0,60}[:=] *(?:[\d.,]+ ?[%\w/]{0,12})?\s*|\W*[^\W\d][^\d\n]*"
-    r"|[ \t]+[^\W\d][^\n]{0,40}(?::|=)[ \t]*[^\n]*|[ \t]+\|.*|\[[A-Za-z ]{1,24}\][^\n]{0,24}:.*"
-)
+_PART = re.compile(r"\d+(?:\.\d+)?")
 _LONG_LINE = 600
 _MOST_TEXT = 60_000
 _READ = 2_000_000  # characters that are read again at most
-_GAP = 24
+_GAP = 48
+_BEFORE, _AFTER = 3, 6  # lines around a result that may be of any form
+_STRANGE = 3  # lines of others between those of a program
+_FAR = 40
 _MOST_LABEL = 40
 
 
@@ -73,8 +73,13 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     unused, reads = _unused(lambda some: _answer(read, cut, some) == whole, ends, budget)
     idle = {token.start for token in unused}
     used = [alike for alike in kinds if not {alike[0].start, alike[-1].start} <= idle]
-    near = _near({one.line for alike in used for one in alike}, cut.split("\n"))
-    left = [one for alike in kinds if alike not in used for one in alike if one.line in near]
+    lines = {one.line for alike in used for one in alike}
+    beside = (one.start() for kind in KINDS for one in kind.pattern.finditer(cut))
+    near = _near(lines | {cut.count("\n", 0, start) + 1 for start in beside}, cut.split("\n"))
+    said = {(one.label, one.text) for alike in used for one in alike}
+    unknown = (one for alike in kinds if alike not in used for one in alike)
+    left = [one for one in unknown if one.line in near and (one.label, one.text) not in said]
+    left.sort(key=lambda one: one.line not in lines)
     named = [
         (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
     ]
@@ -94,17 +99,17 @@ def _answer(
 ) -> dict[str, str] | None:
     """The answer to a text with other numbers; None where it is refused."""
     for token in sorted(changed, key=lambda one: -one.start):
-        text = text[: token.start] + _other(token.text) + text[token.end :]
+        text = text[: token.start] + _other(token.text, token.start) + text[token.end :]
     try:
         return read(text)
     except ParseError:
         return None
 
 
-def _other(number: str) -> str:
-    """Change the first digit, so that no rounding hides it."""
+def _other(number: str, place: int) -> str:
+    """Change the first digit, so that no rounding hides it; by another step in another place."""
     at = next((index for index, char in enumerate(number) if char in "123456789"), 0)
-    return f"{number[:at]}{int(number[at]) % 9 + 1}{number[at + 1 :]}"
+    return f"{number[:at]}{(int(number[at]) + place % 8) % 9 + 1}{number[at + 1 :]}"
 
 
 def _unused(
@@ -141,9 +146,9 @@ def _tokens(text: str) -> Iterator[_Token]:
         separator = next((one for one in "|," if line.count(one) > 1), " ")
         columns = separator, line.count(separator) * (separator != " ")
         names = heads.get(columns, [])
-        shape = "" if len(line) > _LONG_LINE else _NUMBER.sub("#", line)
+        shape = "" if len(line) > _LONG_LINE else _PATTERNS["number"].sub("#", line)
         shape = re.sub(r"\d+", "0", " ".join(shape.split()))
-        for index, match in enumerate(_NUMBER.finditer(line)):
+        for index, match in enumerate(_numbers(line)):
             before = line[: match.start()]
             key, column = _KEY.search(before[-_LONG_LINE:]), before.count(separator)
             label = key[1] if key else names[column] if column < len(names) else ""
@@ -154,9 +159,17 @@ def _tokens(text: str) -> Iterator[_Token]:
             yield _Token(number, start, start + len(match[0]), match[0], label, kind)
         if re.search(r"[A-Za-z]", line):
             above = line
-            if columns[1] and not _NUMBER.search(line):
+            if columns[1] and not _PATTERNS["number"].search(line):
                 heads[columns] = [cell.strip(" #\"'*") for cell in line.split(separator)]
         position += len(line) + 1
+
+
+def _numbers(line: str) -> list[re.Match[str]]:
+    """Find the numbers of a line in their order, also those that are written as one word."""
+    found = {one.start(): one for one in _PATTERNS["number"].finditer(line)}
+    for word in _PATTERNS["joined"].finditer(line):
+        found |= {one.start(): one for one in _PART.finditer(line, *word.span())}
+    return [found[start] for start in sorted(found)]
 
 
 def _words(before: str, after: str) -> str:
@@ -177,27 +190,48 @@ def _above(head: str, row: str, before: str) -> str:
 
 
 def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:
-    """The lines of results, those between them, one on each side, and more labels that go on.
+    """The lines of results, those between them, and on both sides the rest of the program's.
 
     used: the numbers of lines, from 1 on.
     """
-    found: set[int] = set()
-    before = 0
-    for line in sorted(used):
-        begin = before if before and line - before <= _GAP else line - 1
-        found |= set(range(max(1, begin), min(len(lines), line + 1) + 1))
-        before = line
-    for number, text in enumerate(lines, 1):
-        if number - 1 in found and _GOES_ON.fullmatch(text):
-            found.add(number)
-    return found
+    found = set(used)
+    for line, after in pairwise(sorted(found)):
+        found |= set(range(line, after)) if after - line <= _GAP else set()
+    marks = {_mark(lines[line - 1]) for line in found}
+    for line in sorted(found):
+        for step, margin in ((-1, _BEFORE), (1, _AFTER)):
+            place, strange, joined = line + step, 0, True
+            while 0 < place <= len(lines) and place not in found and strange < _STRANGE:
+                text, far = lines[place - 1], abs(place - line)
+                joined = joined and bool(text.strip())
+                if joined and far <= margin:
+                    marks.add(_mark(text))
+                if (joined and far <= margin) or _goes_on(text, far):
+                    found.add(place)
+                else:
+                    strange += _mark(text) not in marks - {""}
+                place += step
+    return found | {line for line, text in enumerate(lines, 1) if _mark(text) in marks - {""}}
 
 
-def by_label(left_out: Iterable[tuple[int, str, str]]) -> list[str]:
-    """Each label once, with the first line that has it: 'line 9: Peak requests (5 and 2 more)'."""
-    labels = grouped((label, (line, number)) for line, label, number in left_out)
+def _goes_on(text: str, far: int) -> bool:
+    kinds = ("always", "goes_on") if far <= _FAR else ("always",)
+    return any(_PATTERNS[kind].fullmatch(text) for kind in kinds)
+
+
+def _mark(line: str) -> str:
+    return found[1] if (found := _PATTERNS["mark"].match(line)) else ""
+
+
+def by_label(left_out: Iterable[tuple[int, str, str]], *, each: bool = False) -> list[str]:
+    """Each label once, with the first line that has it: 'line 9: Peak requests (5 and 2 more)'.
+
+    each: each line, with all its numbers.
+    """
+    labels = grouped(((label, each and line), (line, number)) for line, label, number in left_out)
     return [
-        f"line {alike[0][0]}: {label} ({alike[0][1]}"
-        + (f" and {len(alike) - 1} more)" if len(alike) > 1 else ")")
-        for label, alike in labels.items()
+        f"line {alike[0][0]}: {label} ("
+        + (", ".join(number for _, number in alike) if each else alike[0][1])
+        + (f" and {len(alike) - 1} more)" if len(alike) > 1 and not each else ")")
+        for (label, _), alike in labels.items()
     ]

@@ -9,6 +9,7 @@ data/outputs_without_result.toml has outputs that people have beside those of be
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,8 @@ _NODES = {"": outputs.ANY, "one": outputs.ONE, "pair": outputs.PAIR}
 _PLACE = re.compile(r"(?<!\?P)<(\w+)>")
 _SUBJECT = ("model", "version", "note", "fabric", "nodes", "parallelism", "transport")
 _NEVER = r"(?!)"
+# Conditions in which an engine has the numbers of GPUs that share a model, by the parallelism.
+_SPLIT = {"tensor": "tensor_parallel", "pipeline": "pipeline_parallel"}
 _SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _LONGEST_LINE = 4096
@@ -68,7 +71,7 @@ class _Run:
     def add(self, said: _Said, line: int, lasting: Set[str], unsure: Set[str]) -> None:
         """Add a line's facts; where two lines disagree, nothing shows which is right."""
         kept = {key: one for key, one in said.shared.items() if key in lasting}
-        if kept and not self.line:
+        if lasting and kept.keys() == said.shared.keys() and not self.line:
             self.lasting |= kept
         else:
             self.line = self.line or line
@@ -296,11 +299,17 @@ class _Description:
         means = known.get("values", {})
         count = int(subject.get("nodes", 0))
         stated = outputs.exactly(count, plural(count, "node")) if count else case.nodes
+        split = {name: run.shared[key] for name, key in _SPLIT.items() if key in run.shared}
+        if split and not count:
+            gpus = math.prod(split.values())
+            words = " and ".join(f"{key} parallelism {size}" for key, size in split.items())
+            stated = outputs.Nodes(1 if gpus == 1 else None, 1, gpus, words)
+        ways = [key for key, size in split.items() if size > 1]
         return replace(
             case,
             metrics=run.finished(),
             nodes=outputs.ONE if alone else stated,
-            parallelism=means.get(subject.get("parallelism")),
+            parallelism=ways[0] if len(ways) == 1 else means.get(subject.get("parallelism")),
             parameters=parameters,
             engine={**case.engine, "version": version} if case.engine else {},
             model=outputs.model_of(subject.get("model", "")),
@@ -330,7 +339,9 @@ def _words(columns: Mapping[str, str]) -> str:
 
 def _row(names: Sequence[str], line: str) -> dict[str, str]:
     """The cells of a line of a table by its columns; empty where it is no row of it."""
-    found = (outputs.cells(line) or line.split()) if names else []
+    found = outputs.cells(line) if names else []
+    if names and not found and line.lstrip()[:1].isdigit():
+        found = line.split()
     if not found or len(found) != len(names) or not any(cell[:1].isdigit() for cell in found):
         return {}
     return dict(zip(names, found, strict=True))

@@ -114,8 +114,9 @@ def read(text: str) -> list[Found]:
         for variant, own in variants.items()
         for metric in metrics(own, {"program": program, "variant": variant})
     ]
-    warnings = (problem,) if problem else ()
-    return [Found("hpl", found, machines=True, nodes=nodes, warnings=warnings)]
+    warnings, version = (problem,) if problem else (), re.search(r"HPLinpack (\d[\d.]*)", text)
+    note = f"HPL {version[1]}" if version else ""
+    return [Found("hpl", found, machines=True, nodes=nodes, warnings=warnings, note=note)]
 
 
 TOOL = Tool("hpl", recognises, read, failed=Found("hpl", (), machines=True))

@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nixwulf.core.metric import Metric
@@ -40,6 +40,7 @@ _DATAGRAMS = "Total Datagrams"
 _IPERF2 = re.compile(
     r"^[ \t]*(?:Client connecting to|Server listening on) .*(TCP|UDP) port", re.MULTILINE
 )
+_WINDOW = re.compile(r"^[ \t]*TCP window size: +(\d+(?:\.\d+)? ?\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,17 @@ class Flow:
 
 @dataclass(frozen=True)
 class _Test:
-    """An output's report of its test; the rest is None. ends: pairs of addresses."""
+    """An output's report of its test; the rest is None. ends: pairs of addresses.
+
+    observed: what it has of the test beside the numbers of its sums.
+    """
 
     protocol: str
     streams: int | None
     seconds: int | None
     warm: bool | None
     ends: frozenset[tuple[str, str]]
+    observed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse(text: str) -> dict[str, Flow]:
@@ -250,6 +255,7 @@ def _metric(direction: str, flow: Flow, test: _Test) -> Metric:
             "sent_gbps": flow.sent_gbps,
             "received_gbps": flow.received_gbps,
             "retransmits": flow.retransmits,
+            **test.observed,
         },
         value=total,
     )
@@ -292,12 +298,16 @@ def _count(value: Any) -> int | None:
 def _test_of_text(text: str) -> _Test:
     """Read the sums: each stream has its number in each direction; seconds: the sender's end."""
     streams: dict[str, set[str]] = {}
-    seconds: set[int] = set()
+    lasted: set[float] = set()
     for line in _SUMMED.finditer(text):
         streams.setdefault(f"{line['role']} {line['side']}", set()).add(line["id"])
         if line["side"] == "sender":
-            seconds.add(round(float(line["end"])))
-    other = _IPERF2.search(text)
+            lasted.add(float(line["end"]))
+    other, window = _IPERF2.search(text), _WINDOW.search(text)
+    if other:
+        rows = (_ROW.match(line.strip()) for line in text.splitlines())
+        lasted = {max(float(row["end"]) for row in rows if row)}
+    seconds = {round(one) for one in lasted}
     count = max((len(found) for found in streams.values()), default=None)
     return _Test(
         "UDP" if _DATAGRAMS in text or (other and other[1] == "UDP") else "TCP",
@@ -305,4 +315,6 @@ def _test_of_text(text: str) -> _Test:
         seconds.pop() if len(seconds) == 1 else None,
         True if "(omitted)" in text else None,
         frozenset(_ENDS.findall(text)),
+        {"seconds": max(lasted - {round(one) for one in lasted}, default=None)}
+        | {"window": window[1] if window else None},
     )

@@ -11,6 +11,7 @@ import contextlib
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -43,8 +44,10 @@ _COLUMNS = read_toml(DATA / "llama_bench_columns.toml")
 _FIRST_COLUMNS = {name: re.compile(form) for name, form in _COLUMNS["first"].items()}
 _KEYS: Mapping[str, str] = _COLUMNS["keys"]
 _BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
-_MODEL_OPTION = re.compile(r"-m\b")
-_RPC_OPTION = re.compile(r"--rpc[ =](\S+)")
+_MODEL_OPTION = re.compile(r"(?<!\S)(?:-m|--model|-hfr?|--hf-repo)\b")
+_RPC_OPTION = re.compile(r"-rpc[ =](\S+)")
+# An option with one value, by which a setting is known that has no column.
+_OPTION = re.compile(r"(?<!\S)(--?[a-z][a-z-]*)[ =]+([\w.]+)(?!\S)")
 # Newer builds name the device as well: RPC0[10.0.0.2:50052].
 _RPC_BUFFER = re.compile(r"RPC\d*\[([^\]\s]+)\]")
 _RPC_DEVICE = re.compile(r"RPC\d+")
@@ -175,7 +178,7 @@ def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
             has_rows = True
             continue
         stripped = line.strip()
-        command = bool(_MODEL_OPTION.search(line.partition("llama-bench ")[2]))
+        command = bool(_command(lines, number))
         head = (
             bool(_csv_head(line)) or line.startswith(("CREATE TABLE", "[")) or _is_head(cells(line))
         )
@@ -186,6 +189,22 @@ def _begins(lines: Sequence[str], rows: Set[int]) -> list[int]:
             found.append(number + 1)
             has_rows = False
     return found
+
+
+def _command(lines: Sequence[str], number: int) -> str:
+    """The options of a command with the lines that it goes on in, if one begins in a line."""
+    found = lines[number - 1].partition("llama-bench")[2].partition(" ")[2].rstrip()
+    while found.endswith("\\") and number < len(lines):
+        found, number = f"{found[:-1]} {lines[number]}".rstrip(), number + 1
+    return found if _MODEL_OPTION.search(found) else ""
+
+
+def _stated(command: str) -> dict[str, str]:
+    """The settings of a command's options by their columns, but for those with several values."""
+    given = [(_COLUMNS["options"].get(name), value) for name, value in _OPTION.findall(command)]
+    values = _COLUMNS["option_values"]
+    alone = Counter(name for name, _ in given)
+    return {name: values.get(one, one) for name, one in given if name and alone[name] == 1}
 
 
 def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None) -> Metric:
@@ -302,22 +321,25 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
     open_rows: list[LlamaBenchRow] = []
     endpoints: set[str] = set()
     named: set[str] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    stated: dict[str, str] = {}
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
         found = cells(line)
         build = _BUILD.match(line.strip())
         if _is_head(found):
             # The first column of a paste whose beginning is cut off.
             head = ["model", *found[1:]] if "model".endswith(found[0]) else found
         elif _is_row(found, head):
-            open_rows.append(_table_row(found, head, number))
-        elif _MODEL_OPTION.search(line.partition("llama-bench ")[2]):
+            row = _table_row(found, head, number)
+            open_rows.append(replace(row, details={**stated, **row.details}))
+        elif command := _command(lines, number):
             yield from _ended(open_rows, endpoints, named, None)
-            open_rows, endpoints = [], set()
-            option = _RPC_OPTION.search(line)
+            open_rows, endpoints, stated = [], set(), _stated(command)
+            option = _RPC_OPTION.search(command)
             named = set(option[1].split(",")) if option else set()
         elif build:
             yield from _ended(open_rows, endpoints, named, build)
-            open_rows, endpoints, named = [], set(), None
+            open_rows, endpoints, named, stated = [], set(), None, {}
         else:
             endpoints |= set(_RPC_BUFFER.findall(line))
     yield from _ended(open_rows, endpoints, named, None)

@@ -13,7 +13,8 @@ ENGINE = "mlx"
 _TIMING = re.compile(r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)")
 _TRIAL = re.compile(r"Trial (\d+): +(.*)")
 _NUMBER = re.compile(r"[0-9]+\.[0-9]{3}")  # any other is nan, or cut short
-_KEYS = ("prompt_tps", "generation_tps", "peak_memory", "total_time")
+_KEYS = ("prompt_tps", "generation_tps", "peak_memory")
+_LATER = "total_time"  # older versions lack it
 # Lines of mlx.launch and of the two backends.
 _RUNNING = re.compile(
     r"(?P<launcher>\[INFO\] Running (?:\S*/)?|\bmlx\.launch\b[^\n]*[ /])?"
@@ -27,7 +28,7 @@ _TRANSPORTS = {r"\[ring\]|--backend[ =]ring\b": "tcp", r"\[jaccl\]|--backend[ =]
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial: tokens a second, the peak of rank 0's memory in GB (1e9 bytes), seconds.
+    """One trial: tokens a second, the peak of rank 0's memory in GB (1e9 bytes), seconds or 0.
 
     line is the number (from 0) of its line, which is printed when the trial has ended.
     """
@@ -124,11 +125,11 @@ def metrics(result: Trials) -> list[Metric]:
 
 def _trial(text: str, number: int) -> Trial:
     pairs = dict(part.partition("=")[::2] for part in text.strip().split(", "))
-    for key in _KEYS:
+    for key in (*_KEYS, *([_LATER] if _LATER in pairs else ())):
         if not _NUMBER.fullmatch(pairs.get(key, "")):
             _refuse(number, f"{key}=NUMBER with three decimals")
-    prompt, generation, peak, seconds = (float(pairs[key]) for key in _KEYS)
-    return Trial(prompt, generation, peak, seconds, line=number - 1)
+    prompt, generation, peak = (float(pairs[key]) for key in _KEYS)
+    return Trial(prompt, generation, peak, float(pairs.get(_LATER, 0)), line=number - 1)
 
 
 def _refuse(number: int, expected: str) -> NoReturn:

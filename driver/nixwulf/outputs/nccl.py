@@ -7,7 +7,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
@@ -18,11 +18,13 @@ _OUT_OF_BOUNDS = re.compile(r"^\s*# Out of bounds values\s*:\s*(?P<count>\d+)\s+
 _TABLES = read_toml(DATA / "nccl_tests.toml")
 _COLUMNS: Sequence[str] = _TABLES["columns"]
 _METRICS: Mapping[str, tuple[str, str, int]] = _TABLES["metrics"]
+_USUAL: Mapping[str, Sequence[str]] = _TABLES["usual"]
 _SUMMARY = ["collective", "mode"]
 _STARTING = re.compile(
     r"^[ \t]*# Collective test (?:starting|concluded): (\w+?)(?:_perf)?$", re.MULTILINE
 )
-_RANK = re.compile(r"^[ \t]*#\s+Rank\s+\d+ .*?\bon\s+(\S+) device", re.MULTILINE)
+_RANK = re.compile(r"^[ \t]*#\s+Rank\s+(\d+) .*?\bon\s+(\S+) device", re.MULTILINE)
+_VERSION = re.compile(r"^[ \t]*# ([nr]ccl-tests) version (\d[\w.]*)", re.MULTILINE)
 _WARM_UP = re.compile(r"warmup iters: (\d{1,9})")
 _PLACEMENTS = ("out-of-place", "in-place")
 _BITS = 8
@@ -38,10 +40,14 @@ _BEGINNING = re.compile(r"^ *\d+ +\d+ +[a-z]\w* +\w+ +-?\d")
 
 @dataclass(frozen=True)
 class NcclRow:
-    """A size in bytes; by placement time (us), algbw and busbw (GB/s), as far as it has them."""
+    """A size in bytes; by placement time (us), algbw and busbw (GB/s), as far as it has them.
+
+    unusual: another type, redop or root than the program has without options.
+    """
 
     bytes: int
     placed: Mapping[str, Mapping[str, float]]
+    unusual: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,9 @@ def read(text: str) -> list[Found]:
     cut = table.average_gbs is None
     lost = "" if end.split()[0] == str(table.rows[-1].bytes) else ": left out"
     collective = _STARTING.search(text)
-    hosts = len(set(_RANK.findall(text)))
+    ranks = set(_RANK.findall(text))
+    hosts = len({host for _, host in ranks})
+    version = _VERSION.search(text)
     warm_up = _WARM_UP.search(text)
     state = ("warm" if int(warm_up[1]) else "cold") if warm_up else None
     # The end of an output alone does not show what it measured.
@@ -141,6 +149,8 @@ def read(text: str) -> list[Found]:
             as_printed(found),
             machines=True,
             nodes=exactly(hosts, f"ranks on {hosts} hosts") if hosts else ANY,
+            parameters={"ranks": len(ranks)} if ranks else {},
+            note=" ".join(version.groups()) if version else "",
             transport=_transport(text, hosts),
             warnings=(
                 *([_UNCHECKED] if table.unchecked else ()),
@@ -171,7 +181,7 @@ def metrics(tables: Sequence[NcclTable], collective: str, state: str | None) -> 
     found = []
     for rows in zip(*(table.rows for table in tables), strict=True):
         for placement in _PLACEMENTS:
-            conditions = {"bytes": rows[0].bytes, "placement": placement}
+            conditions = {"bytes": rows[0].bytes, "placement": placement, **rows[0].unusual}
             for column in rows[0].placed.get(placement, ()):
                 what, unit, times = _METRICS[column]
                 samples = tuple(row.placed[placement][column] * times for row in rows)
@@ -254,4 +264,6 @@ def _row(names: Sequence[str], words: Sequence[str], number: int) -> NcclRow:
             placed.setdefault(_PLACEMENTS[seen[name] - 1], {})[name] = value
     if not size.isdecimal():
         raise ParseError(f"nccl-tests has no size in line {number}, expected bytes.")
-    return NcclRow(int(size), placed)
+    named = dict(zip(names, words, strict=True))
+    unusual = {key: named[key] for key in _USUAL.keys() & named if named[key] not in _USUAL[key]}
+    return NcclRow(int(size), placed, dict(sorted(unusual.items())))

@@ -12,6 +12,10 @@ from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
 
 _TIME = re.compile(r"time[=<](\d+(?:\.\d+)?) ms")
 _SIZE = re.compile(r"^[ \t]*(\d{1,6}) bytes from ", re.MULTILINE)
+_DATA = re.compile(
+    r"^[ \t]*PING .*[ :] *(\d{1,6})(?:\(\d+\) bytes of data| data bytes)", re.MULTILINE
+)
+_HEADER = 8  # of ICMP, which a reply's size has in it
 _FROM = re.compile(r"^[ \t]*\d{1,6} bytes from (\S+?):? ", re.MULTILINE)
 _PEER = re.compile(r"^[ \t]*--- (\S+) ping statistics ---", re.MULTILINE)
 _COUNTS = re.compile(r"(\d{1,15}) packets transmitted, (\d{1,15}) (?:packets )?received")
@@ -24,10 +28,11 @@ _NOBODY = re.compile(r", 0 (?:packets )?received")
 
 @dataclass(frozen=True)
 class Replies:
-    """Round trips in microseconds in the order of their arrival, and packets lost."""
+    """Round trips in microseconds in the order of their arrival; packets lost, and received."""
 
     samples: tuple[float, ...]
     lost: int
+    received: int
 
 
 def parse(text: str) -> Replies:
@@ -37,7 +42,8 @@ def parse(text: str) -> Replies:
         last = len(text.splitlines())
         raise ParseError(f"ping printed no 'packets transmitted' by line {last}.")
     samples = tuple(round(float(value) * 1000, 1) for value in _TIME.findall(text))
-    return Replies(samples, max(0, int(counts[1]) - int(counts[2])))
+    sent, received = int(counts[1]), int(counts[2])
+    return Replies(samples, max(0, sent - received), received)
 
 
 def recognises(text: str) -> bool:
@@ -58,12 +64,14 @@ def read(text: str) -> list[Found]:
             f"ping's output has replies of {len(machines)} machines, mixed; give each a file."
         )
     sizes = {int(size) for size in _SIZE.findall(text)}
+    sizes = sizes or {int(size) + _HEADER for size in _DATA.findall(text)}
     one = metric(replies, {"bytes": sizes.pop() if len(sizes) == 1 else None})
     if summary:
         times = {name: round(float(text) * 1000, 1) for name, text in summary.groupdict().items()}
         seen = {f"{name}_us": times[name] for name in ("min", "max")}
         one = replace(one, distribution=False, value=times["avg"], stddev=times["mdev"])
         one = replace(one, observed={**one.observed, **seen})
+    one = replace(one, observed={**one.observed, "round_trips": replies.received})
     peer = _PEER.search(text)
     return [replace(_CASE, metrics=[one], peer=peer[1] if peer else "")]
 

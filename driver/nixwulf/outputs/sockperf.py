@@ -17,7 +17,9 @@ _PROTOCOL = re.compile(r"IP = +(\S+) +PORT = +\d+ # (TCP|UDP)")
 _SUMMARY = re.compile(r"^sockperf: Summary: (Latency|Round trip) is (\d+\.\d+) usec", re.MULTILINE)
 _COUNT = re.compile(r"^sockperf: (?:\x1b\[[\d;]*m)?Total (\d{1,15}) observations", re.MULTILINE)
 _PERCENTILE = re.compile(r"^sockperf: ---> percentile (50|99)\.000 = +(\d+\.\d+)", re.MULTILINE)
-_VERSION = re.compile(r"^sockperf: (?:\x1b\[[\d;]*m)?== version #", re.MULTILINE)
+_DEVIATION = re.compile(r"^sockperf: .*\(std-dev=(\d+\.\d+)", re.MULTILINE)
+_DURATION = re.compile(r"^sockperf: \[Valid Duration\] RunTime=(\d+\.\d+) sec", re.MULTILINE)
+_VERSION = re.compile(r"^sockperf: (?:\x1b\[[\d;]*m)?== version #(\d[\d.]*)?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def read(text: str) -> list[Found]:
     match = _PROTOCOL.search(text)
     if match is None:
         raise ParseError("sockperf has no line 'IP = ... # TCP' or '# UDP' that shows what it is.")
-    protocol = match[2].lower()
+    protocol, version = match[2].lower(), _VERSION.search(text)
     state = "warm" if "Warmup stage" in text else None
     trips = metric(found, found.samples, protocol, state=state) if found else None
     return [
@@ -83,6 +85,7 @@ def read(text: str) -> list[Found]:
             metrics=[trips or _mean(text, protocol, state)],
             parameters={"method": protocol},
             transport="tcp" if protocol == "tcp" else None,
+            note=f"sockperf {version[1]}" if version and version[1] else "",
             peer=match[1],
         )
     ]
@@ -118,5 +121,9 @@ def _mean(text: str, protocol: str, state: str | None) -> Metric:
     }
     if count := _COUNT.search(text):
         seen["round_trips"] = int(count[1])
-    value = round(float(mean) * times, 3)
-    return Metric(f"{protocol}_round_trip", "us", state=state, value=value, observed=seen)
+    if duration := _DURATION.search(text):
+        seen["seconds"] = float(duration[1])
+    value, spread = round(float(mean) * times, 3), _DEVIATION.search(text)
+    stddev = round(float(spread[1]) * times, 3) if spread else None
+    name = f"{protocol}_round_trip"
+    return Metric(name, "us", state=state, value=value, stddev=stddev, observed=seen)

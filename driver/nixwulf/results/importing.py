@@ -159,15 +159,9 @@ class Reading:
         explain: whether to say the latter, and all that is left out.
         """
         measured = any(one["metrics"] for one in self.records)
-        accounts = [
-            account(partial(_answer, tool), self.text, explain=explain)
-            for tool in (self.tools if measured else ())
-        ]
-        # What one of two tools leaves out, the other may have.
-        taken = {(line, label) for each in accounts for line, label, _ in each.used}
-        left = (one for each in accounts for one in each.left_out)
-        shown = by_label(one for one in dict.fromkeys(left) if one[:2] not in taken)
-        rest = _left_out(shown, whole=all(each.whole for each in accounts))
+        tools = self.tools if measured else ()
+        found = account(partial(_answer, tools), self.text, explain=explain)
+        rest = _left_out(by_label(found.left_out), whole=found.whole)
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
         yield f"{self.path}: {self._summary(len(reasons))}; {rest}."
         warnings = [one for record in self.records for one in record.get("warnings", ())]
@@ -176,9 +170,9 @@ class Reading:
         for one in dict.fromkeys((*self.unread, *reasons, *warnings, *inferred)):
             yield f"{self.path}: {one}"
         if explain:
-            for line, label, part in (one for each in accounts for one in each.used):
+            for line, label, part in found.used:
                 yield f"  line {line}: {label} -> {part}"
-            yield from (f"  {one} -> left out" for one in shown)
+            yield from (f"  {one} -> left out" for one in by_label(found.left_out, each=True))
 
     def _summary(self, failures: int) -> str:
         """Tools, runs and values."""
@@ -285,14 +279,17 @@ def _read(
     return tuple(tool for tool, _ in found), found, unread
 
 
-def _answer(tool: Tool, text: str) -> dict[str, str]:
-    """Read a tool's output, by metrics and cases; raises ParseError."""
-    cases, unread = read_runs(tool, text)
-    answer = {"unread": repr(unread)}
-    for number, case in enumerate(cases, 1):
-        for index, metric in enumerate(documents(case.metrics)):
-            answer[f"{metric['name']} of run {number}{' ' * index}"] = repr(metric)
-        answer[f"run {number}"] = repr(replace(case, metrics=(), peer="", line=0))
+def _answer(tools: Sequence[Tool], text: str) -> dict[str, str]:
+    """Read the tools' outputs, by metrics and cases; raises ParseError."""
+    answer = {}
+    for tool in tools:
+        of = f" of {tool.name}" if len(tools) > 1 else ""
+        cases, unread = read_runs(tool, text)
+        answer[f"unread{of}"] = repr(unread)
+        for number, case in enumerate(cases, 1):
+            for index, metric in enumerate(documents(case.metrics)):
+                answer[f"{metric['name']} of run {number}{of}{' ' * index}"] = repr(metric)
+            answer[f"run {number}{of}"] = repr(replace(case, metrics=(), peer="", line=0))
     return answer
 
 

@@ -141,7 +141,7 @@ COORDINATES = ("engine", "benchmark", "model", "nodes", "fabric", "transport", "
 """Of a point of a sweep, beside its parameters."""
 OF_EVERY_ENGINE = parameters_of("every engine")
 """Parameters that each engine has beside its own."""
-_MOST_POINTS = 10_000
+MOST_POINTS = 10_000
 _MOST_REASONS = 10
 _LOGIN = re.compile(r"://[^/]*@")
 
@@ -394,9 +394,9 @@ def _points(sweep: Sweep, cluster: Cluster) -> Iterator[tuple[dict[str, Any], Pl
             models = block["model"] if engine else [None]
             unsaid = _left_out(own)
             count += len(models) * len(found) * math.prod(map(len, parameters.values()))
-            if count > _MOST_POINTS:
+            if count > MOST_POINTS:
                 raise InputError(
-                    f"{sweep.source}: the product of its axes is more than {_MOST_POINTS} points; "
+                    f"{sweep.source}: the product of its axes is more than {MOST_POINTS} points; "
                     "take fewer values, or make several sweeps of it."
                 )
             for model, place, *values in itertools.product(models, found, *parameters.values()):

@@ -63,5 +63,8 @@ in
 
     with subtest("disko formats the disk, and a system can be copied onto it"):
         install_a_file()
+
+    # The test driver asks each machine that runs to sync, and waits for the shell that ended by kexec.
+    node1.crash()
   '';
 }

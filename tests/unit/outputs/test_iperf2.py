@@ -27,7 +27,7 @@ def test_the_longest_line_of_all_streams_is_the_result():
     (found,) = iperf3.read(TEXT)
     (metric,) = found.metrics
     assert metric.observed["sent_gbps"] == 9.36
-    assert found.parameters == {"streams": 2, "direction": "forward"}
+    assert found.parameters == {"streams": 2, "direction": "forward", "seconds": 10}
     assert found.note == "iperf 2"
 
 

@@ -72,6 +72,27 @@ def test_rpc_servers_are_counted_from_the_command_or_the_log(text, servers):
     assert {row.rpc_servers for row in parse(text)} == {servers}
 
 
+@pytest.mark.parametrize(
+    ("command", "stated"),
+    [
+        # no output: commands that one types before it
+        ("-m a.gguf -b 4096 -ub 1024 -r 10", {"n_batch": 4096, "n_ubatch": 1024}),
+        # no output: over several lines
+        ("--model a.gguf \\\n  -fa on \\\n  -ctk q8_0", {"flash_attn": 1, "type_k": "q8_0"}),
+        # no output: of several values no row shows which is its own, and a column says it itself
+        ("-m a.gguf -ub 512,1024 -t 7", {}),
+    ],
+)
+def test_options_of_a_command_are_settings_where_its_table_has_no_column(command, stated):
+    # no output: what one may write between two tables
+    below = "\n# no command of its own\n" + TABLE
+    # no output: a command above the program's own table
+    rows = parse(f"$ ./llama-bench {command}\n{TABLE}{below}")
+    plain = [row.settings for row in parse(TABLE)]
+    assert [row.settings for row in rows[: len(plain)]] == [{**stated, **one} for one in plain]
+    assert [row.settings for row in rows[len(plain) :]] == plain
+
+
 def test_each_run_of_a_document_has_its_own_build():
     (ours,) = {row.build_commit for row in parse(TABLE)}
     second = TABLE.replace(f"build: {ours}", "build: bbb")

@@ -142,7 +142,12 @@ def test_a_summary_alone_is_the_mean_with_its_deviation(records):
         round(mean * 1000, 1),
         round(deviation * 1000, 1),
     )
-    assert metric["observed"] == {"lost": 0, "min_us": least * 1000, "max_us": most * 1000}
+    assert metric["observed"] == {
+        "lost": 0,
+        "round_trips": 20,
+        "min_us": least * 1000,
+        "max_us": most * 1000,
+    }
     (mac,) = records(MACOS[MACOS.index("---") :])
     assert (mac["metrics"][0]["value"], mac["metrics"][0]["observed"]["lost"]) == (531.0, 1)
 

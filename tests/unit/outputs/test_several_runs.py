@@ -300,7 +300,7 @@ def test_sockperf_without_its_log_is_the_mean_round_trip(records):
     metric = by_name(record)["tcp_round_trip"]
     (half,) = re.findall(r"Summary: Latency is ([\d.]+) usec", text)
     assert metric["value"] == pytest.approx(2 * float(half))
-    assert metric["observed"].keys() == {"p50_us", "p99_us", "round_trips"}
+    assert metric["observed"].keys() == {"p50_us", "p99_us", "round_trips", "seconds"}
     assert "samples" not in metric
     (whole,) = records(text.replace("Summary: Latency is", "Summary: Round trip is"))
     assert by_name(whole)["tcp_round_trip"]["value"] == pytest.approx(float(half))

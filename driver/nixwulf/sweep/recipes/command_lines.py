@@ -8,16 +8,22 @@ the engine) are left out by name.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate, islice, pairwise, repeat, takewhile
+from operator import add, mul
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.schema import check
+from nixwulf.core.secrets import is_secret
 from nixwulf.core.text import did_you_mean
+from nixwulf.sweep.plan import MOST_POINTS
 from nixwulf.sweep.recipes import Value
 
 _ACTS: Mapping[str, str] = read_toml(DATA / "wrappers.toml")["acts"]
@@ -30,8 +36,9 @@ _TOKEN = re.compile(
     |(?P<single>'[^']*+')
     |(?P<double>"(?:\\.|[^"\\])*+")
     |(?P<escaped>\\.)
+    |(?P<place>\$?\{\{[^{}\n]*\}\}|<[A-Za-z](?:[^<>;|&\n]*[^<>;|&\s])?>(?=[\s'"/:.,)-]|$))
     |(?P<acts>[;|&<>()`$])
-    |(?P<plain>[^\s'"\\;|&<>()`$]++|\\)""",
+    |(?P<plain>(?:(?!\{\{)[^\s'"\\;|&<>()`$])++|\\|\{)""",
     re.VERBOSE | re.DOTALL,
 )
 # What a shell does with the output of a command and with the next one; none changes the command.
@@ -40,6 +47,10 @@ _AROUND = re.compile(
     r"|\$@|\|[ \t]*(?i:tee|tee-object|out-file|out-null)\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
 )
 _ARRAY = re.compile(r"\$\{#?\w+\[")
+_TEMPLATES = {
+    name: re.compile(one, re.MULTILINE)
+    for name, one in read_toml(DATA / "wrappers.toml")["templates"].items()
+}
 _ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
 
 
@@ -146,7 +157,8 @@ def _unquoted(kind: str, piece: str, line: int) -> str:
         return piece[1:]
     if kind != "double":
         return piece
-    expands = _EXPANDS.search(re.sub(r"\\.", lambda escaped: "  ", piece, flags=re.DOTALL))
+    bare = re.sub(r"\\.|\$(?=\{\{)", lambda one: " " * len(one[0]), piece, flags=re.DOTALL)
+    expands = _EXPANDS.search(bare)
     if expands:
         what = _ACTS["=(" if _ARRAY.match(piece, expands.start()) else expands[0][0]]
         raise ShellError(line + piece.count("\n", 0, expands.start()), what)
@@ -171,12 +183,32 @@ def require_plain(words: Iterable[str], source: str) -> None:
             )
 
 
+def placeholder(text: str) -> str:
+    """What of a text somebody else has to fill, as {{model}} and <model>; or nothing."""
+    found = _TEMPLATES["placeholder"].search(text)
+    return found[0] if found else ""
+
+
+def of_just(text: str) -> str:
+    """A justfile with the values of its variables and, in each recipe, of its own parameters."""
+    shared, found = dict(_TEMPLATES["value"].findall(text)), ""
+    heads = [(one.start(), one[1]) for one in _TEMPLATES["head"].finditer(text)]
+    for (begin, own), (end, _) in pairwise([(0, ""), *heads, (len(text), "")]):
+        values = {**shared, **dict(_TEMPLATES["parameter"].findall(own))}
+        known = {name: one[1:-1] for name, one in values.items() if not is_secret(name, one)}
+        parts = _TEMPLATES["use"].split(text[begin:end])
+        parts[1::2] = [known.get(one.strip("{} \t")) or one for one in parts[1::2]]
+        found += "".join(parts)
+    return found
+
+
 _FOLDER = DATA / "command_lines"
 # vLLM's 32k is 32,000 and 32K 32,768 (https://docs.vllm.ai/en/latest/cli/serve/).
 _NUMBER = re.compile(r"(-?\d{1,12})([kKmM]?)")
 _TIMES = {"": 1, "k": 1000, "K": 1 << 10, "m": 1_000_000, "M": 1 << 20}
 _LOOPBACK = ("127.", "localhost", "[::1]")
 _LIKE_A_VALUE = re.compile(r"-[\d.,]+")
+_RANGE = re.compile(r"(?<![^,])(\d{1,9})-(\d{1,9})(?:([+*])(\d{1,9}))?(?![^,])")
 
 
 @dataclass(frozen=True)
@@ -366,3 +398,45 @@ def groups(words: Iterable[str]) -> list[list[str]]:
         else:
             found[-1].append(word)
     return found
+
+
+def in_list(text: str) -> list[str]:
+    """The numbers of a list, with those of llama-bench's ranges: 16-64+16 and 512-2048*2."""
+    return _RANGE.sub(_written_out, text).split(",")
+
+
+def _written_out(found: re.Match[str]) -> str:
+    """The numbers of a range; one that is empty or has too many as it is."""
+    first, last, step = (int(one or 1) for one in found.group(1, 2, 4))
+    join, more = (mul, first * step) if found[3] == "*" else (add, first + step)
+    numbers = accumulate(repeat(step), join, initial=first) if more > first else ()
+    values = [*islice(takewhile(last.__ge__, numbers), MOST_POINTS + 1)]
+    return ",".join(map(str, values)) if 0 < len(values) <= MOST_POINTS else found[0]
+
+
+def joined(line: CommandLine, words: Sequence[str]) -> list[str]:
+    """Words with '--flag.key VALUE' of a draft as the JSON that vLLM's parser makes of them."""
+    kept: list[str] = []
+    draft: dict[str, Any] = {}
+    given, name = iter(words), ""
+    for word in given:
+        first, equals, text = word.partition("=")
+        flag, *keys = first.removesuffix("+").split(".")
+        known = line.flag(flag) if keys else None
+        if not known or known.reads != "drafting":
+            kept.append(word)
+            continue
+        value, name, table = text if equals else next(given, ""), flag, draft
+        for key in keys[:-1]:
+            table[key] = table[key] if isinstance(table.get(key), dict) else {}
+            table = table[key]
+        table[keys[-1]] = value.split(",") if first.endswith("+") else as_json(value)
+    return [*kept, *([name, json.dumps(draft)] if draft else [])]
+
+
+def as_json(text: str) -> Any:
+    """What a text is as JSON, or the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

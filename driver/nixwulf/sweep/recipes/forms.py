@@ -204,6 +204,7 @@ def _of_container(
 
 
 def _split(text: str) -> list[str]:
+    text = re.sub(r"\{\{[^{}\n]*\}\}", lambda one: re.sub(r"\s", "", one[0]), text)
     try:
         return shlex.split(text)
     except ValueError:  # a quote that is not closed

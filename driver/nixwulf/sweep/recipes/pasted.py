@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, dropwhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,6 +27,8 @@ from nixwulf.sweep.recipes.command_lines import (
     commands,
     find,
     of_image,
+    of_just,
+    placeholder,
     refusal,
     tables,
 )
@@ -36,6 +38,8 @@ _GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")
 _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
 _QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
 _UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
+_INLINE = re.compile(r"(?<!`)(`{1,2})(?!`)\s*(?:\$[ \t]+)?([^`\n]+?)\s*\1(?!`)")
+_APART = "\v"  # between commands of one sentence
 _DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.|\$\{\w+\}(?=\\[\w.-]))\\[^\s\"'`]*")
 # What a container is given by its caller's shell: a variable, folders and ports.
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
@@ -47,6 +51,7 @@ _SHELLS = ("bash", "sh", "zsh")
 _ENTER = ("C-m", "C-M", "Enter", "ENTER", "^M")  # of tmux send-keys, behind the text that is typed
 _IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
 _OTHER_NODE = "the driver starts the other nodes"
+_QUEUED = "it asks a queue of jobs; nodes of the sweep says how many"
 _CLIENT = "the benchmark of the sweep asks; import its command alone to have its lengths"
 _NOT_RUN = "commands of a shell are never run here"
 
@@ -140,7 +145,8 @@ def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None)
         problem = error
     if problem is None and script.found:
         first, *more = script.found
-        left = (*script.left, *script.left_behind(), *first.left_out)
+        queue = [Omission(one, _QUEUED) for one in re.findall(_wrappers()["queue"], plain)]
+        left = (*queue, *script.left, *script.left_behind(), *first.left_out)
         found = without_workers([replace(first, left_out=left), *more])
         return [replace(one, line=source.line(" ".join(one.words), one.line)) for one in found]
     known = next((one for one in script.others if _is_other(one.words[0])), None)
@@ -152,6 +158,8 @@ def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None)
         )
     if problem := problem or next(iter([*script.unsure, *script.problems]), None):
         shown, line = _shown(problem, plain)
+        for one in re.findall(r"%(\w+)%", text):  # cmd's, as they are written
+            shown = shown.replace(f"${{{one}}}", f"%{one}%")
         raise refusal(problem, shown, source.line(shown, line), f"{source}")
     return script.others
 
@@ -196,7 +204,8 @@ class _Script:
             elif kind:
                 self._unsure(block, number, _wrappers()["blocks"][kind])
             else:
-                self._chains(block, number)
+                for one in block.split(_APART):
+                    self._chains(one, number)
 
     def left_behind(self) -> list[Omission]:
         """What is left out though it may be meant: unsure engines, variables that nobody has."""
@@ -457,8 +466,7 @@ def _short(text: str, line: int) -> str:
     """A command by its program alone, since its arguments may hold a secret; or the variables."""
     words = text.split()
     names = [one.partition("=")[0] for one in words if _ASSIGNED.match(one)]
-    while words and _ASSIGNED.match(words[0]):
-        words = words[1:]
+    words = [*dropwhile(_ASSIGNED.match, words)]
     if not words or words[0] in _EXPORTS:
         return " ".join([*words[:1], *names])
     if words[0].startswith("#"):
@@ -583,8 +591,10 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
             environment |= dict([_pair(name)])
     if text:
         found = _of_text(text, {**({} if program == "ssh" else given), **environment})
-    shown = " ".join(one for one in before if one != "--")
-    around = [] if not before or program in _wrappers()["plain"] else [Omission(shown, _IN_TOOLBOX)]
+    named = {*_wrappers()["wrappers"]}.difference(_wrappers()["plain"])
+    outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
+    shown = " ".join(one for one in outer if one != "--")
+    around = [Omission(shown, _IN_TOOLBOX)] if shown else []
     return [
         replace(
             one, environment={**environment, **one.environment}, left_out=(*around, *one.left_out)
@@ -665,8 +675,26 @@ def _plain(text: str) -> str:
     """Without a byte order mark, quotes, prompts and fences; each line stays where it is."""
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
-    plain = rewritten(plain, DATA / "wrappers.toml")
+    plain = rewritten(of_just(plain) if "{{" in plain else plain, DATA / "wrappers.toml")
+    if "`" in plain and not plain.startswith("#!"):
+        plain = "\n".join(map(_of_sentence, plain.split("\n")))
     plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
     if _CONTAINER.search(plain):
         plain = _MOUNTED.sub(lambda one: re.sub(r"[$(){}~]", "", one[0]), plain)
     return plain
+
+
+def _of_sentence(line: str) -> str:
+    """The commands with a model that a sentence has in backticks; a line without one as it is."""
+    codes = [] if line.lstrip().startswith("#") else [code for _, code in _INLINE.findall(line)]
+    return _APART.join(filter(_has_model, codes)) or line
+
+
+def _has_model(code: str) -> bool:
+    """Whether a text is an engine's command that could run, not a mention of it."""
+    line, rest = find(_known(code)) or (None, ())
+    if line is None or placeholder(code):
+        return False
+    flags = [line.flag(word.partition("=")[0]) for word in rest]
+    named = any(one and one.key in ("model", "hub") and one.reads == "text" for one in flags)
+    return named or bool(line.model_first and rest and re.match(r"[^-].*[/.]", rest[0]))

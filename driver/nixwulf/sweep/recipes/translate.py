@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -21,10 +22,21 @@ from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.plan import known_parameters
 from nixwulf.sweep.recipes import Omission, Start, SweepRecipe, Value
-from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, groups, require, require_plain
+from nixwulf.sweep.recipes.command_lines import (
+    CommandLine,
+    Flag,
+    as_json,
+    groups,
+    in_list,
+    joined,
+    placeholder,
+    require,
+    require_plain,
+)
 
 _HIDDEN = "a sweep has no secret; export it where you run nixwulf"
 _TOKENS = "num_speculative_tokens"
+_COUNT = re.compile(r"[0-9]{1,9}")
 _OF_THE_MODEL = "mtp"  # deepseek_mtp, qwen3_next_mtp, ... are older names of it
 
 
@@ -32,32 +44,31 @@ _OF_THE_MODEL = "mtp"  # deepseek_mtp, qwen3_next_mtp, ... are older names of it
 class Drafting:
     """What flags say of a draft; model: a name on Hugging Face or a path; tokens: for a step.
 
-    more: further keys, for the engine as they are. broken: why nothing can be read; or empty.
+    hub: its name on Hugging Face where a flag of its own has it.
+
+    more: further keys, for the engine as they are.
     """
 
     method: str = ""
     model: str = ""
+    hub: str = ""
     tokens: int = 0
     more: dict[str, Any] = field(default_factory=dict)
-    broken: str = ""
 
-    def read_json(self, text: str) -> None:
-        """Take the value of a flag that has drafts as JSON."""
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
-            document = None
+    def read_json(self, text: str) -> str:
+        """Take the value of a flag that has drafts as JSON; returns why it cannot be read."""
+        document = as_json(text)
         if not isinstance(document, Mapping):
-            self.broken = "its value is no JSON object"
-            return
+            return "its value is no JSON object"
         self.more = dict(document)
         method, model = self.more.pop("method", None), self.more.pop("model", None)
-        tokens = self.more.pop(_TOKENS, 0)
+        tokens = str(self.more.pop(_TOKENS, 0) or 0)
         if not (isinstance(method, str) and method) and not (isinstance(model, str) and model):
-            self.broken = "it has no method and no model"
-            return
-        self.method, self.model = str(method or ""), str(model or "")
-        self.tokens = tokens if isinstance(tokens, int) and tokens > 0 else 0
+            return "it has no method and no model"
+        if not _COUNT.fullmatch(tokens):
+            return f"its {_TOKENS} is no number"
+        self.method, self.model, self.tokens = str(method or ""), str(model or ""), int(tokens)
+        return ""
 
     @property
     def words(self) -> dict[str, Any]:
@@ -75,7 +86,11 @@ class Drafting:
         return {key: one for key, one in given.items() if one not in ("", 0)}
 
 
+# Flags whose values may have signs of a template of their own.
+_TEXTS = re.compile("template|reasoning|prompt|stop|prefix|suffix|token|grammar|schema")
+_OWN_CHOICE = ("-1", "auto")  # of an engine, for a number
 _NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
+_MODEL = ("model", "hub", "tokenizer")  # which --model may say instead
 _OF_THE_SWEEP = ("seed", "samples", "warm_up")
 _MODELS = PurePosixPath("/models")
 
@@ -113,6 +128,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     """
     source = f"{source}: line {start.line}" if start.line else source
     line, words = require(start.words, source)
+    words = joined(line, words)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
     given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
     found = _Found(line, known_parameters(benchmark.name, engine.name, source))
@@ -167,6 +183,7 @@ def _values(found: _Found, nodes: int) -> dict[str, list[Value]]:
 def _arguments(found: _Found, environment: Mapping[str, Any], engine: Engine, source: str) -> str:
     """The flags that stay as they are; raises InputError for what a shell or the driver sets."""
     require_plain(map(str, environment.values()), source)
+    _require_filled(map(str, environment.values()), source)
     require_plain((word for word in found.arguments if word.startswith("~")), source)
     arguments = {passthrough.ARGUMENTS: shlex.join(found.arguments)}
     if taken := passthrough.problem(arguments, engine.reserved_arguments, {}):
@@ -198,20 +215,30 @@ def _read(found: _Found, words: Sequence[str], engine: Engine, source: str) -> N
             if _has_secret(name, given):
                 found.left_out.append(Omission(_shown(name, given), _HIDDEN))
             else:
+                _require_filled([] if _TEXTS.search(name) else given, source)
                 found.arguments += [first, *values]
             continue
         if flag is None or not flag.key:
             why = flag.why if flag else _set_by(instead or "")
             found.left_out.append(Omission(_shown(name, given), why))
             continue
+        _require_filled([] if flag.key in _MODEL else given[:1], source)
         loose += _given(found, flag, name, given, source)
     if found.line.model_first and loose and not found.model:
         found.model = loose.pop(0)
+    _require_filled(loose, source)
     if loose:
         raise InputError(
             f"{source}: the word {quoted(loose[0])} belongs to no flag; write it after one, or "
             "leave it out."
         )
+
+
+def _require_filled(words: Iterable[str], source: str) -> None:
+    """Raise InputError for a word that a template has for a value."""
+    if found := next(filter(None, map(placeholder, words)), ""):
+        what = f"{quoted(found)} stands for a value that the recipe does not have"
+        raise InputError(f"{source}: {what}; write the value there.")
 
 
 def _given(
@@ -229,9 +256,11 @@ def _given(
     if found.line.several and flag.key in _NAMES and (other := getattr(found, flag.key)):
         found.left_out.append(Omission(_shown(name, [other]), "a case has one"))
     parts = text.split(",") if listed else [text]
+    if flag.reads == "int" and listed and flag.key not in _OF_THE_SWEEP:
+        parts = in_list(text)
     # Of a list of which a part has no key, the others alone are another measurement.
     for part in [text] if flag.by_value and None in map(flag.value, parts) else parts:
-        _take(found, flag, name, part)
+        _take(found, flag, name, part, source)
     return given[taken:]
 
 
@@ -243,18 +272,18 @@ def _bare(found: _Found, flag: Flag, name: str, text: str) -> str:
     return bare
 
 
-def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
-    """What one flag with one value gives."""
+def _take(found: _Found, flag: Flag, name: str, text: str, source: str) -> None:
+    """What one flag with one value gives; raises InputError for one that no sweep has."""
     value = flag.value(text)
-    shown = _shown(name, [text] if text else [])
-    if flag.reads == "drafting":
-        found.draft.read_json(text)
-        if found.draft.broken:
-            found.left_out.append(Omission(shown, found.draft.broken))
-    elif flag.reads == "draft":
-        _take_draft(found.draft, flag.key, flag.by_value, text)
+    shown, problem = _shown(name, [text] if text else []), ""
+    if flag.reads in ("drafting", "draft"):
+        problem = _take_draft(found.draft, flag, text)
     elif value is None or not _fits(flag.key, value, found.parameters):
-        found.left_out.append(Omission(shown, flag.why or f"a sweep has no such {flag.key}"))
+        own = flag.reads == "int" and text in _OWN_CHOICE
+        why = flag.why or ("the engine chooses it" if own else "")
+        # Without it the engine's default would be measured, which the recipe does not run.
+        problem = "" if why else f"a sweep has no such {flag.key}"
+        found.left_out.append(Omission(shown, why))
     elif flag.key in _NAMES:
         setattr(found, flag.key, str(value))
     elif flag.reads == "context":
@@ -269,21 +298,28 @@ def _take(found: _Found, flag: Flag, name: str, text: str) -> None:
         found.values.setdefault(flag.key, {})[value] = None
         if flag.reads == "percent" and not math.isclose(float(text) * 100, int(value)):
             found.left_out.append(Omission(shown, f"the parameter is whole per cent: {value}"))
+    if problem:
+        raise InputError(f"{source}: {shown}: {problem}; write another value, or leave it out.")
 
 
-def _take_draft(draft: Drafting, key: str, words: Mapping[str, Value], text: str) -> None:
-    """What a flag says of a draft: its method, model or tokens, or a further key of the engine's.
+def _take_draft(draft: Drafting, flag: Flag, text: str) -> str:
+    """What a flag says of a draft: all, its method, model or tokens, or a key of the engine's own.
 
-    words: the sweep's of methods that every engine has; others stay the engine's own.
+    Returns why it cannot be read. Methods that every engine has have the sweep's words.
     """
-    if key == "method":
-        draft.method = str(words.get(text, text))
-    elif key == "model":
-        draft.model = text
-    elif key == "tokens" and text.isdigit():
-        draft.tokens = int(text)
+    if flag.reads == "drafting":
+        return draft.read_json(text)
+    if flag.key == "method":
+        draft.method = str(flag.by_value.get(text, text))
+    elif flag.key in ("model", "hub"):
+        setattr(draft, flag.key, text)
+    elif flag.key != "tokens":
+        draft.more[flag.key] = int(text) if _COUNT.fullmatch(text) else text or True
+    elif not _COUNT.fullmatch(text):
+        return "it is no number"
     else:
-        draft.more[key] = int(text) if text.isdigit() else text or True
+        draft.tokens = int(text)
+    return ""
 
 
 def _draft(
@@ -291,8 +327,9 @@ def _draft(
 ) -> dict[str, str]:
     """The model that drafts as under `models`; of a path, which a parameter takes, nothing."""
     draft = found.draft
-    document = _model(draft.model, "", engine, found, source) if draft.model else {}
-    if draft.broken or not (draft.method or draft.model):
+    draft.model = draft.model or draft.hub
+    document = _model(draft.model, draft.hub, engine, found, source) if draft.model else {}
+    if not (draft.method or draft.model):
         if draft.tokens:
             what = f"{draft.tokens} tokens of a draft"
             found.left_out.append(Omission(what, "it has no draft that the parameter draft has"))
@@ -377,6 +414,7 @@ def _model(name: str, hub: str, engine: Engine, found: _Found, source: str) -> d
         return {"served": found.served}
     if not name and not hub:
         raise InputError(f"{source}: it names no model; add --model ORG/NAME, or a path.")
+    _require_filled([name, hub], source)
     if known := _on_hub(name, hub, engine, found):
         return known
     require_plain([name.removeprefix("~")], source)

@@ -44,8 +44,6 @@ from nixwulf.sweep.recipes.command_lines import groups
             {"draft": [{"method": "dflash", "model": "/m/d2", "tokens": 15}]},
             [],
         ),
-        ("[1]", {}, ["--speculative-config '[1]': its value is no JSON object"]),
-        ("{}", {}, ["--speculative-config '{}': it has no method and no model"]),
     ],
 )
 def test_drafts_of_a_servers_configuration_are_parameters(imported, words, drafts, named):
