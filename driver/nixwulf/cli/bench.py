@@ -299,24 +299,18 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
     from nixwulf.core.files import find_input, known_inputs
     from nixwulf.results.store import read_folder
     from nixwulf.sweep.plan import load_sweep
-    from nixwulf.sweep.reproduce.conditions import (
-        fitted,
-        published,
-        reference,
-        sweep_of_record,
-        sweep_of_run,
-    )
+    from nixwulf.sweep.reproduce import conditions
 
     path = Path(target)
     if path.is_dir():
         folder = read_folder(path)
-        return sweep_of_run(folder), folder.plan.get("only", "") if folder.plan else ""
+        return conditions.sweep_of_run(folder), folder.plan.get("only", "") if folder.plan else ""
     target = path.stem if path.suffix == ".json" else target
     listing = f"by {as_typed('reproduce', '--cluster', cluster.source)}"
-    if target in published():
-        (record,) = reference(target, "reproduce")
+    if target in conditions.published():
+        (record,) = conditions.reference(target, "reproduce")
         try:
-            return sweep_of_record(record, cluster, model), ""
+            return conditions.sweep_of_record(record, cluster, model), ""
         except InputError as error:
             raise InputError(
                 f"{target!r} cannot be repeated on {cluster.name!r}: {error.message}; list what "
@@ -328,12 +322,12 @@ def _sweep(target: str, cluster: Cluster, model: str) -> tuple[Sweep, str]:
         if path.suffix == _SUFFIX:
             raise
         known = known_inputs(_SEEDS, _SUFFIX)
-        meant = did_you_mean(target, known if nearest(target, known) else published())
+        meant = did_you_mean(target, known if nearest(target, known) else conditions.published())
         raise InputError(
             f"{target!r} is neither a system ({', '.join(known)}) nor the id of a published "
             f"record; {meant} List what {cluster.name!r} can repeat {listing}."
         ) from None
-    return fitted(load_sweep(file), cluster), ""
+    return conditions.fitted(load_sweep(file), cluster), ""
 
 
 def new_folder(name: str, cluster: Cluster) -> Path:

@@ -15,8 +15,6 @@ from nixwulf.core.errors import EXIT_GATE, InputError
 from nixwulf.core.text import as_typed, clean, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nixwulf.inventory.cluster import Cluster
     from nixwulf.nodes.ssh import Connection
     from nixwulf.ops.survey.draft import ClusterDraft
@@ -242,8 +240,6 @@ def preflight(
       nixwulf preflight --cluster clusters/framework-2.toml --only file
       nixwulf preflight --cluster mine --waive governor --format json
     """
-    from nixwulf.nodes.ssh import connections
-
     if only and (gates or waive):
         raise click.UsageError(f"--only {only} holds no gate; leave out --gate and --waive.")
     if only == "file" and form == "json":
@@ -253,9 +249,8 @@ def preflight(
 
         print_file(load_cluster(cluster) if cluster else options.find_cluster(None)[0])
         return
-    found, config = options.find_cluster(cluster)
-    names = [node.name for node in options.choose(found, chosen)]
-    reached = {key: one for key, one in connections(found, config).items() if key in names}
+    found, everyone, names = options.find_nodes(cluster, chosen)
+    reached = {name: everyone[name] for name in names}
     if only:
         fine = {"status": _print_status, "facts": _print_facts}[only](reached, form)
     else:
@@ -305,7 +300,6 @@ def _print_status(connections: Mapping[str, Connection], form: str) -> bool:
 
 
 def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
-    from nixwulf.core.text import plural
     from nixwulf.ops.deploy.machine import reach_machines
     from nixwulf.ops.deploy.plan import facts_text
 
@@ -359,7 +353,7 @@ def doctor(
       nixwulf doctor --cluster mine --node fw1 --format ndjson
     """
     from nixwulf.inventory.cluster import Node
-    from nixwulf.nodes.ssh import connect, connections
+    from nixwulf.nodes.ssh import connect
     from nixwulf.ops.doctor.examine import doctor as examine
     from nixwulf.ops.doctor.examine import page
 
@@ -372,10 +366,8 @@ def doctor(
             raise click.UsageError("Give HOST or --cluster: a cluster file names its hosts.")
         found = examine(connect([Node(host, "", host) for host in hosts], config), None, step)
     else:
-        of, lab_config = options.find_cluster(cluster)
-        names = [node.name for node in options.choose(of, chosen)]
-        reached = connections(of, lab_config)
-        found = examine({name: reached[name] for name in names}, of, step)
+        of, everyone, names = options.find_nodes(cluster, chosen)
+        found = examine({name: everyone[name] for name in names}, of, step)
     if form == "json":
         options.print_json(found.document(), "examination")
     elif form == "ndjson":

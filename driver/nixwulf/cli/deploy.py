@@ -45,22 +45,8 @@ if TYPE_CHECKING:
     type=options.FilePath(),
     help="Copy what is in this folder to the root of each new system, owned by root.",
 )
-@click.option(
-    "--install-timeout",
-    "limit_s",
-    metavar="SECONDS",
-    default=7200.0,
-    show_default=True,
-    help="How long an installation may take.",
-)
-@click.option(
-    "--boot-timeout",
-    "wait_s",
-    metavar="SECONDS",
-    default=600.0,
-    show_default=True,
-    help="How long to wait for installed nodes to boot.",
-)
+@options.timeout(7200.0, "How long an installation may take.", "--install-timeout", "limit_s")
+@options.timeout(600.0, "How long to wait for installed nodes to boot.", "--boot-timeout", "wait_s")
 def deploy(
     name: str,
     chosen: tuple[str, ...],
@@ -323,12 +309,11 @@ def _verify(
 @click.option(
     "--rollback", is_flag=True, help="Go back to the generation before the present one; no build."
 )
-@click.option(
+@options.defaulting(
     "--rollback-after",
     "seconds",
     type=click.IntRange(min=30),
     default=300,
-    show_default=True,
     help="Seconds after which a node that the driver cannot reach goes back.",
 )
 @options.expect_cluster
@@ -403,29 +388,22 @@ def _targets(
     """
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
-    from nixwulf.ops.deploy.flake import (
-        Built,
-        attribute,
-        installable,
-        load_prebuilt,
-        systems,
-        systems_built_here,
-    )
+    from nixwulf.ops.deploy import flake as flakes
     from nixwulf.ops.deploy.install import Target
 
-    names = {node.name: attribute(cluster, node) for node in nodes}
-    found = dict.fromkeys(names.values(), Built(None, ""))
+    names = {node.name: flakes.attribute(cluster, node) for node in nodes}
+    found = dict.fromkeys(names.values(), flakes.Built(None, ""))
     if prebuilt_file:
-        made = load_prebuilt(prebuilt_file, cluster, nodes).nodes
-        found = {names[n]: Built(None, made[n].system, made[n].layout) for n in names}
+        made = flakes.load_prebuilt(prebuilt_file, cluster, nodes).nodes
+        found = {names[n]: flakes.Built(None, made[n].system, made[n].layout) for n in names}
     elif not built:
-        found = systems(flake, list(names.values()))
-    local, reach = set() if built else systems_built_here(), connections(cluster)
+        found = flakes.systems(flake, list(names.values()))
+    local, reach = set() if built else flakes.systems_built_here(), connections(cluster)
     return [
         Target(
             reach[node.name],
             found[names[node.name]],
-            "" if built else installable(flake, names[node.name]),
+            "" if built else flakes.installable(flake, names[node.name]),
             here=built or load_platform(node.platform)["system"] in local,
         )
         for node in nodes

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from nixwulf.cli.options import PLATFORM, FilePath, json_format, print_json, require_none
+from nixwulf.cli.options import (
+    PLATFORM,
+    FilePath,
+    defaulting,
+    json_format,
+    print_json,
+    require_none,
+)
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import is_there
+from nixwulf.core.files import is_there, read_bytes
 from nixwulf.core.text import as_typed, clean, did_you_mean, plural
 from nixwulf.results.record import Record, load, save
 
@@ -57,21 +64,14 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--quant", metavar="NAME", help="Quantization: Q4_K_M, mxfp4, ...")
-@click.option(
-    "--cluster",
-    metavar="NAME",
-    default="imported",
-    show_default=True,
-    help="What to call the nodes.",
-)
+@defaulting("--cluster", metavar="NAME", default="imported", help="What to call the nodes.")
 @click.option("--explain", is_flag=True, help="Show which line gave which number.")
 @click.option("--tool", metavar="NAME", help="The tool, where the content does not show it.")
-@click.option(
+@defaulting(
     "--out",
     metavar="DIR",
     type=FilePath(),
     default=Path("runs/imported"),
-    show_default=True,
     help="The folder that 'nixwulf report' takes.",
 )
 @json_format("With json the records are printed, and none is stored.")
@@ -157,7 +157,6 @@ def _readings(files: Sequence[Path], metadata: UserMetadata, tool: str | None) -
 
 def _recognised(path: Path) -> tuple[str, list[Tool]]:
     """The text of a file, and the tools that recognise it; all, where it cannot be read."""
-    from nixwulf.core.files import read_bytes
     from nixwulf.outputs import all_tools
     from nixwulf.outputs.runs import decoded, plain
     from nixwulf.results.importing import MOST_BYTES

@@ -58,7 +58,6 @@ _OF_THE_MACHINE = {
     errno.ENOENT,  # no folder for temporary files
 }
 
-
 # A library or the stack of a thread that is too large for what 'ulimit -v' leaves.
 _NO_ROOM = ("failed to map segment from shared object", "can't start new thread")
 

@@ -242,17 +242,15 @@ def push(
       nixwulf models push Qwen3-8B --cluster clusters/mine.toml
       nixwulf models push big.gguf --cluster mine --node n2 --fabric thunderbolt
     """
-    from nixwulf.nodes.ssh import connections, open_all
+    from nixwulf.nodes.ssh import open_all
     from nixwulf.ops.models.push import push as push_model
     from nixwulf.ops.models.push import readers
 
-    cluster, config = options.find_cluster(name)
-    names = [node.name for node in options.choose(cluster, chosen)]
+    cluster, reached, names = options.find_nodes(name, chosen)
     if not chosen:
         names = readers(cluster, model, engine)
     elif engine:
         raise click.UsageError("--node names the nodes; leave out --engine.")
-    reached = connections(cluster, config)
     for node, words in open_all(reached.values()).items():
         if node in names:
             raise GateError(words)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, InputError, one_line
-from nixwulf.core.text import clean, did_you_mean
+from nixwulf.core.text import as_typed, clean, did_you_mean
 
 if TYPE_CHECKING:
-    from nixwulf.inventory.cluster import Cluster, Shape
+    from nixwulf.inventory.cluster import Shape
     from nixwulf.nodes.lab import Lab
     from nixwulf.nodes.ssh import Connection
 
@@ -44,7 +44,8 @@ def exec_(
     """
     from nixwulf.nodes.ssh import Unreachable, open_all, run_all
 
-    nodes = _found(cluster, chosen).chosen
+    _, everyone, names = options.find_nodes(cluster, chosen)
+    nodes = [everyone[name] for name in names]
     failures = open_all(nodes)
     for words in failures.values():
         click.echo(words, err=True)
@@ -115,11 +116,10 @@ def shutdown(cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Ignore this gate's refusal; repeatable."
 )
-@click.option(
+@options.defaulting(
     "--up-to",
     type=click.Choice(["stop", "reset", "reboot", "power"]),
     default="power",
-    show_default=True,
     help="The hardest step.",
 )
 def recover_(
@@ -143,11 +143,8 @@ def recover_(
     from nixwulf.plugins.gates import known_names
 
     waived = known_names(waive)
-    found = _found(cluster, chosen)
     done = recover(
-        found.cluster,
-        found.everyone,
-        found.names,
+        *options.find_nodes(cluster, chosen),
         options.report,
         waived=waived,
         deadline_s=timeout_s,
@@ -172,41 +169,20 @@ def _going_down(name: str | None, chosen: tuple[str, ...]) -> tuple[str, list[Co
     """Return the option that names the cluster, and the nodes with those that go down with them."""
     from nixwulf.ops.recover import groups
 
-    found = _found(name, chosen)
-    if found.cluster.is_lab:
+    found, everyone, names = options.find_nodes(name, chosen)
+    if found.is_lab:
         raise InputError(
-            "A lab's nodes are namespaces, which neither reboot nor shut down; run 'nixwulf lab "
-            f"down --name {found.cluster.name}'."
+            "A lab's nodes are namespaces, which neither reboot nor shut down; run "
+            f"{as_typed('lab', 'down', '--name', found.name)}."
         )
-    together = [name for group in groups(found.cluster, found.names) for name in group]
+    together = [name for group in groups(found, names) for name in group]
     for other in together:
-        if other not in found.names:
+        if other not in names:
             options.report(other, "goes down too, for it shares a USB4 RDMA link with a node named")
-    return f" --cluster {shlex.quote(str(name))}", [found.everyone[name] for name in together]
+    return f" --cluster {shlex.quote(str(name))}", [everyone[name] for name in together]
 
 
-class _Found(NamedTuple):
-    """A cluster, connections to all of its nodes, and the names of those that were chosen."""
-
-    cluster: Cluster
-    everyone: dict[str, Connection]
-    names: list[str]
-
-    @property
-    def chosen(self) -> list[Connection]:
-        return [self.everyone[name] for name in self.names]
-
-
-def _found(name: str | None, chosen: tuple[str, ...]) -> _Found:
-    """A cluster, or the one lab that is up."""
-    from nixwulf.nodes.ssh import connections
-
-    cluster, config = options.find_cluster(name)
-    names = [node.name for node in options.choose(cluster, chosen)]
-    return _Found(cluster, connections(cluster, config), names)
-
-
-_name = click.option("--name", default="lab", show_default=True, help="The lab's name.")
+_name = options.defaulting("--name", default="lab", help="The lab's name.")
 
 
 @click.group(cls=options.NamedGroup)
@@ -219,9 +195,7 @@ def lab() -> None:
 
 @lab.command()
 @_name
-@click.option(
-    "--cluster", default="lab", show_default=True, metavar="FILE|NAME", help="It has a [lab] table."
-)
+@options.defaulting("--cluster", default="lab", metavar="FILE|NAME", help="It has a [lab] table.")
 @click.option("--nodes", type=int, metavar="N", help="How many, 2 to 16 (default: the cluster's).")
 def up(name: str, cluster: str, nodes: int | None) -> None:
     """Bring a lab up, and print what each fabric was measured to give.

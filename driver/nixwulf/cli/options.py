@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -63,7 +64,6 @@ class ClusterOption(click.Option):
     """--cluster, else NIXWULF_CLUSTER; a run that is resumed has its own."""
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
-        """Declare it."""
         attributes |= {"metavar": "FILE|NAME", "type": CLUSTER}
         attributes |= {"envvar": "NIXWULF_CLUSTER", "show_envvar": True}
         super().__init__(*arguments, **attributes)
@@ -84,6 +84,8 @@ class NamedGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+# An option whose help ends with its default.
+defaulting = partial(click.option, show_default=True)
 # Of commands that change machines: no variable that was forgotten chooses those.
 cluster_or_lab = click.option(
     "--cluster",
@@ -97,9 +99,7 @@ machines = click.option(
 only_nodes = click.option(
     "--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable."
 )
-flake = click.option(
-    "--flake", default=".", show_default=True, help="The flake of the configurations."
-)
+flake = defaulting("--flake", default=".", help="The flake of the configurations.")
 prebuilt = click.option(
     "--prebuilt",
     "prebuilt_file",
@@ -111,7 +111,6 @@ expect_cluster = click.option(
     metavar="CLUSTER",
     help="The cluster whose systems the nodes run now, if another.",
 )
-
 
 _RUNNING = (
     click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/)."),
@@ -154,9 +153,7 @@ def running(command: Callable[..., Any]) -> Callable[..., Any]:
 def formats(*forms: str, words: str = "Output format.") -> Callable[[Any], Any]:
     """The option --format of a command, whose default is the first form."""
     choice = click.Choice(forms)
-    return click.option(
-        "--format", "form", type=choice, default=forms[0], show_default=True, help=words
-    )
+    return defaulting("--format", "form", type=choice, default=forms[0], help=words)
 
 
 table_format = formats("table", "md", "json")
@@ -189,16 +186,11 @@ def print_json(document: Mapping[str, object] | Sequence[object], kind: str = ""
     click.echo(json.dumps(document, indent=1, default=plain))
 
 
-def timeout(default_s: float, words: str) -> Callable[[Any], Any]:
-    """The option --timeout in seconds."""
-    return click.option(
-        "--timeout",
-        "timeout_s",
-        default=default_s,
-        show_default=True,
-        metavar="SECONDS",
-        help=words,
-    )
+def timeout(
+    default_s: float, words: str, name: str = "--timeout", parameter: str = "timeout_s"
+) -> Callable[[Any], Any]:
+    """The option --timeout, or another one in seconds."""
+    return defaulting(name, parameter, default=default_s, metavar="SECONDS", help=words)
 
 
 def fail_below(words: str) -> Callable[[Any], Any]:
@@ -271,13 +263,23 @@ def find_cluster(name: str | None) -> tuple[Cluster, Path | None]:
     return up[0].cluster, up[0].ssh_config
 
 
-def open_nodes(name: str | None, chosen: Sequence[str]) -> tuple[Cluster, list[Connection]]:
-    """A cluster, as find_cluster, and open connections to its chosen nodes; raises GateError."""
-    from nixwulf.nodes.ssh import connections, open_all
+def find_nodes(
+    name: str | None, chosen: Sequence[str]
+) -> tuple[Cluster, dict[str, Connection], list[str]]:
+    """A cluster, as find_cluster, connections to all of its nodes, and the names of the chosen."""
+    from nixwulf.nodes.ssh import connections
 
     cluster, config = find_cluster(name)
-    found = connections(cluster, config)
-    nodes = [found[node.name] for node in choose(cluster, chosen)]
+    names = [node.name for node in choose(cluster, chosen)]
+    return cluster, connections(cluster, config), names
+
+
+def open_nodes(name: str | None, chosen: Sequence[str]) -> tuple[Cluster, list[Connection]]:
+    """A cluster, as find_cluster, and open connections to its chosen nodes; raises GateError."""
+    from nixwulf.nodes.ssh import open_all
+
+    cluster, everyone, names = find_nodes(name, chosen)
+    nodes = [everyone[node] for node in names]
     for words in open_all(nodes).values():
         raise GateError(words)
     return cluster, nodes

@@ -14,14 +14,13 @@ import click
 
 from nixwulf.cli import options
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.core.files import read_json, read_toml
+from nixwulf.core.files import find_results, read_json, read_toml
 from nixwulf.core.text import plural
-from nixwulf.results.store import PLAN, Identities, record_paths
+from nixwulf.results.store import PLAN, Identities, RunFolder, read_folder, read_plan, record_paths
 
 if TYPE_CHECKING:
     from nixwulf.results.publish.patterns import Unknown
     from nixwulf.results.publish.scrub import Publication, Replaced
-    from nixwulf.results.store import RunFolder
 
 
 @click.command()
@@ -76,8 +75,6 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
       nixwulf site results/ --out site
       nixwulf site results/ runs/first --out site
     """
-    from nixwulf.core.files import find_results
-    from nixwulf.core.text import plural
     from nixwulf.report.site import make
 
     made = make(list(map(find_results, paths)), out)
@@ -94,13 +91,12 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option(
+@options.defaulting(
     "--in",
     "folder",
     metavar="DIR",
     type=options.FilePath(),
     default="results",
-    show_default=True,
     help="Folder of records for queries.",
 )
 @click.option(
@@ -147,7 +143,6 @@ def explain(path: Path, form: str) -> None:
       nixwulf explain runs/first
       nixwulf explain results/published/records/NAME.json
     """
-    from nixwulf.core.files import find_results
     from nixwulf.perf.explain import text
     from nixwulf.perf.explain.explanation import explain as explain_path
 
@@ -205,7 +200,6 @@ def _check(path: Path, known: Identities) -> str:
 
 def _json(path: Path, known: Identities) -> str:
     from nixwulf.results import record
-    from nixwulf.results.store import read_plan
 
     document: Any = read_json(path)
     if isinstance(document, dict) and "cases" in document:
@@ -253,11 +247,10 @@ _MOST_WORDS = 15
 
 @click.command()
 @click.argument("run", metavar="RUN", type=options.FilePath())
-@click.option(
+@options.defaulting(
     "--out",
     type=options.FilePath(),
     default="results",
-    show_default=True,
     help="Where the folder of the results is written.",
 )
 @click.option(
@@ -293,7 +286,6 @@ def publish(
     from nixwulf.plugins import benchmarks, engines
     from nixwulf.results.publish.patterns import homes, hosts, unknown_words, users
     from nixwulf.results.publish.scrub import publication
-    from nixwulf.results.store import read_folder
 
     folder = read_folder(run)
     _require_own(folder, lab)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nixwulf.sweep.plan import Plan
     from nixwulf.tune.search import SearchState
 
-
 # Far above what is run, and far from where numbers overflow.
 _MOST = 10**9
 _COUNT = click.IntRange(0, _MOST)
@@ -55,19 +54,12 @@ _SOME = click.IntRange(1, _MOST)
     type=click.Choice(["single", "pipeline", "tensor", "replicas"]),
     help="How the model is split; replicas runs one server per node. Repeatable.",
 )
-@click.option("--engine", type=options.ENGINE, default=DEFAULT, show_default=True)
-@click.option("--n-prompt", default=512, show_default=True, type=_COUNT, help="Tokens of a prompt.")
-@click.option("--n-gen", default=128, show_default=True, type=_SOME)
-@click.option(
-    "--depth", default=0, show_default=True, type=_COUNT, help="Tokens before the prompt."
-)
-@click.option(
-    "--concurrency",
-    "batch",
-    default=1,
-    show_default=True,
-    type=_SOME,
-    help="Sequences that are decoded at once.",
+@options.defaulting("--engine", type=options.ENGINE, default=DEFAULT)
+@options.defaulting("--n-prompt", default=512, type=_COUNT, help="Tokens of a prompt.")
+@options.defaulting("--n-gen", default=128, type=_SOME)
+@options.defaulting("--depth", default=0, type=_COUNT, help="Tokens before the prompt.")
+@options.defaulting(
+    "--concurrency", "batch", default=1, type=_SOME, help="Sequences that are decoded at once."
 )
 @click.option("--backend", default="", help="E.g. rocm (default: the platform's first back end).")
 @click.option("--draft-tokens", "drafts", default=0, type=_COUNT, help="Drafts in each step.")
@@ -169,11 +161,10 @@ class _Duration(click.ParamType[float]):
     metavar="PATH",
     help="Tokenizer file on the head node (distributed-llama).",
 )
-@click.option(
+@options.defaulting(
     "--goal",
     type=click.Choice(["decode", "prompt", "throughput", "ttft", "efficiency"]),
     default="decode",
-    show_default=True,
     help="ttft: time to the first token of requests at once; efficiency: tokens a joule.",
 )
 @click.option(
@@ -184,19 +175,16 @@ class _Duration(click.ParamType[float]):
     metavar="NAME",
     help="Repeatable; default: all there are.",
 )
-@click.option(
-    "--budget", type=_Duration(), default="30m", show_default=True, help="Time to measure in."
-)
-@click.option("--n-prompt", default=512, show_default=True, type=click.IntRange(min=1))
-@click.option("--n-gen", default=128, show_default=True, type=click.IntRange(min=2))
-@click.option(
+@options.defaulting("--budget", type=_Duration(), default="30m", help="Time to measure in.")
+@options.defaulting("--n-prompt", default=512, type=click.IntRange(min=1))
+@options.defaulting("--n-gen", default=128, type=click.IntRange(min=2))
+@options.defaulting(
     "--concurrency",
     default=8,
-    show_default=True,
     type=click.IntRange(min=1),
     help="Requests at once, for the goals throughput and ttft.",
 )
-@click.option("--samples", default=3, show_default=True, type=click.IntRange(1, 1000))
+@options.defaulting("--samples", default=3, type=click.IntRange(1, 1000))
 @click.option("--out", type=options.FilePath(), help="Folder of the run (default: in runs/).")
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
 @options.json_format("Of the ranking: a dry run's, else that of the end.")

@@ -16,7 +16,6 @@ EXIT_USAGE = 2
 EXIT_GATE = 3
 EXIT_INTERRUPTED = 130
 
-
 _MOST_QUOTED = 60
 _LONGEST = 4000  # characters of a sentence, of which a tool's own words may be megabytes
 _ESCAPED = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control characters, marks of direction, half characters

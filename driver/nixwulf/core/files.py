@@ -12,6 +12,7 @@ import stat
 import tempfile
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -33,7 +34,6 @@ _MOST_PARTS = 32
 _PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:\.[ \t]*+{_PART}){{{_MOST_PARTS}}}")
 
-
 PACKAGE = Path(str(resources.files("nixwulf")))
 DATA = PACKAGE / "data"
 """What is shipped beside the code: tables, schemas, texts."""
@@ -42,6 +42,12 @@ DATA = PACKAGE / "data"
 def shipped_text(path: str) -> str:
     """A text of the package, such as 'nodes/process.sh'."""
     return (PACKAGE / path).read_text("utf-8")
+
+
+@cache
+def shipped_table(name: str) -> dict[str, Any]:
+    """A table of data/ by its name, read once: nobody may change what it returns."""
+    return read_toml(DATA / f"{name}.toml")
 
 
 def cache_dir() -> Path:
@@ -221,7 +227,6 @@ def require_shallow(document: object, path: Path | str, *, numbers: bool = True)
 
 # What Python's functions raise for a value that is not of its tag, such as 9999-99-99.
 _NOT_OF_ITS_TAG = (ValueError, ArithmeticError, LookupError, AttributeError, TypeError)
-
 
 _MOST_SHARED = 1 << 14
 

@@ -140,7 +140,6 @@ class Pool(ThreadPoolExecutor):
     """
 
     def __init__(self, threads: int) -> None:
-        """A pool of so many threads."""
         self._scope = _Scope(_scope() or _root)
         super().__init__(threads, initializer=setattr, initargs=(_own, "scope", self._scope))
 

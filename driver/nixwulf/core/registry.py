@@ -6,12 +6,11 @@ import importlib
 import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from types import ModuleType
 from typing import Any, TypeVar
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import shipped_table
 from nixwulf.core.text import did_you_mean
 
 Found = TypeVar("Found")
@@ -73,10 +72,5 @@ def parameters_of(name: str, **choices: Iterable[str]) -> dict[str, Parameter]:
     """Return a plug-in's rows of data/parameters.toml; choices: of those that the code knows."""
     return {
         key: Parameter(**{**row, "choices": tuple(choices.get(key, row.get("choices", ())))})
-        for key, row in _parameters()[name].items()
+        for key, row in shipped_table("parameters")[name].items()
     }
-
-
-@cache
-def _parameters() -> dict[str, dict[str, dict[str, Any]]]:
-    return read_toml(DATA / "parameters.toml")

@@ -52,7 +52,6 @@ class NoAnswer(NixwulfError):
     """
 
     def __init__(self, message: str, kind: str = "", *, sent: bool = True) -> None:
-        """Keep what is known beside the clause."""
         super().__init__(message)
         self.kind = kind or message
         self.sent = sent

@@ -198,6 +198,26 @@ def generic_of(system: str) -> str:
     return "generic-aarch64" if system.startswith("aarch64-") else GENERIC
 
 
+def platform_of(signs: Signs) -> tuple[str, tuple[str, ...]]:
+    """The platform of a machine, and why it may be another one, or why nothing is known of it."""
+    product = product_of(signs)
+    known = platforms_of(product)
+    if len(known) == 1:
+        return known[0], ()
+    why = f"No platform has the product {product!r}" if product else "The firmware names no product"
+    if not (like := platforms_by_chip(signs)):
+        said = "none has its chips: it is measured, and not predicted (docs/new-platform.md)."
+        return generic_of(signs.system), (f"{why}, and {said}",)
+    too = (
+        f", which {' and '.join(like[1:])} {'have' if like[2:] else 'has'} too" if like[1:] else ""
+    )
+    installed = "" if like[0] in flake_platforms() else " The flake does not install this platform."
+    by = load_platform(like[0])["recognised_by"]
+    cards = sum(signs.pci.count(one) for one in by.get("pci", ()))
+    several = f" It has {cards} of them; predictions are of one." if cards > 1 else ""
+    return like[0], (f"{why}; it is known by its chip{too}.{several}{installed}",)
+
+
 def is_generic(platform: str) -> bool:
     """Tell whether nothing is known of a platform's machines but their system."""
     return platform.startswith("generic-")

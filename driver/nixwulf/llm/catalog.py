@@ -253,7 +253,6 @@ class HubRefused(NixwulfError):
     """A server refused; its status, and a hub's word for why."""
 
     def __init__(self, url: str, status: int, headers: Mapping[str, str]) -> None:
-        """Keep what it said."""
         super().__init__(f"{url!r} is refused with {status}.")
         self.status, self.code = status, headers.get("X-Error-Code", "")
 

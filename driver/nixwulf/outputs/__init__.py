@@ -184,6 +184,7 @@ _CAUSE = re.compile(r"\w(?:Error|Exception): \S")
 _ELSEWHERE = re.compile(r"\b(?:see|above|below|root cause)\b", re.IGNORECASE)
 _LENGTH = 160
 _FEWEST_PIPES = 2
+_PIPE = re.compile(r"(?<!\\)\|")
 
 
 def json_object(tool: str, text: str) -> dict[str, Any]:
@@ -211,7 +212,8 @@ def cells(line: str) -> list[str]:
         line = line.replace("\t", "|")
     if line.count("|") < _FEWEST_PIPES:
         return []
-    found = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+    parts = _PIPE.split(line.removeprefix("|").removesuffix("|"))
+    found = [cell.strip().replace("\\|", "|") for cell in parts]
     return [] if all(set(cell) <= set("-: ") for cell in found) else found
 
 

@@ -75,6 +75,8 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     used = [alike for alike in kinds if not {alike[0].start, alike[-1].start} <= idle]
     lines = {one.line for alike in used for one in alike}
     beside = (one.start() for kind in KINDS for one in kind.pattern.finditer(cut))
+    if not used:  # a run that failed, whose reason has no number
+        lines = {one.line for one in unused}
     near = _near(lines | {cut.count("\n", 0, start) + 1 for start in beside}, cut.split("\n"))
     said = {(one.label, one.text) for alike in used for one in alike}
     unknown = (one for alike in kinds if alike not in used for one in alike)
@@ -84,6 +86,10 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
         (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
     ]
     rest = tuple((one.line, one.label, one.text) for one in left)
+    hosts = (
+        (cut.count("\n", 0, one.start()) + 1, one) for one in _PATTERNS["address"].finditer(cut)
+    )
+    rest += tuple((line, one[1], "an address") for line, one in hosts if line in near)
     return Account(tuple(named), rest, whole=cut is text and reads < budget)
 
 

@@ -47,15 +47,19 @@ _BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
 _MODEL_OPTION = re.compile(r"(?<!\S)(?:-m|--model|-hfr?|--hf-repo)\b")
 _RPC_OPTION = re.compile(r"-rpc[ =](\S+)")
 # An option with one value, by which a setting is known that has no column.
-_OPTION = re.compile(r"(?<!\S)(--?[a-z][a-z-]*)[ =]+([\w.]+)(?!\S)")
+_OPTION = re.compile(r"(?<!\S)(--?[a-z][a-z-]*)[ =]+([\w./]+)(?!\S)")
 # Newer builds name the device as well: RPC0[10.0.0.2:50052].
-_RPC_BUFFER = re.compile(r"RPC\d*\[([^\]\s]+)\]")
+_RPC_BUFFER = re.compile(r"(RPC\d*)\[([^\]\s]+)\]")
 _RPC_DEVICE = re.compile(r"RPC\d+")
 _ENDPOINT = re.compile(r"[^\s,]+:\d+")
 _INSERT = re.compile(r"INSERT INTO \w+ \(([^)]*)\) VALUES \((.*)\);?")
 _CSV_HEAD = {"n_prompt", "n_gen", "avg_ts"}
 # What the benchmark of this driver has as conditions, and what speeds depend on as much.
 _ALWAYS = ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "n_gpu_layers", "flash_attn")
+# Words of the program itself, with which a setting is not one that somebody chose.
+_USUAL_WORDS: Mapping[str, Sequence[str]] = _COLUMNS["usual_words"]
+# Columns of a spreadsheet: a unit in its head, and the deviation apart from the speed.
+_UNITED, _SPREAD = re.compile(_COLUMNS["united"]), re.compile(_COLUMNS["spread"], re.IGNORECASE)
 # No settings: of the machine, the build, the model and the result.
 _NO_SETTING = re.compile(_COLUMNS["no_setting"])
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
@@ -210,11 +214,7 @@ def _stated(command: str) -> dict[str, str]:
 def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None) -> Metric:
     """The speed of a row; shown: the settings that are conditions, by their keys, None: all."""
     sizes = {"n_prompt": row.n_prompt, "n_gen": row.n_gen, "n_depth": row.n_depth}
-    kept = {
-        key: value
-        for key, value in row.settings.items()
-        if key != "split_mode" and (shown is None or key in shown)
-    }
+    kept = {key: value for key, value in row.settings.items() if shown is None or key in shown}
     mean, deviation = row.mean, row.deviation
     conditions = sizes | kept
     return Metric(row.metric, "tok/s", row.samples, state, conditions, value=mean, stddev=deviation)
@@ -341,7 +341,7 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
             yield from _ended(open_rows, endpoints, named, build)
             open_rows, endpoints, named, stated = [], set(), None, {}
         else:
-            endpoints |= set(_RPC_BUFFER.findall(line))
+            endpoints |= {one[2] for one in _RPC_BUFFER.finditer(line)}
     yield from _ended(open_rows, endpoints, named, None)
 
 
@@ -361,7 +361,7 @@ def _is_row(found: list[str], head: list[str]) -> bool:
 def _columns(found: list[str], head: list[str]) -> dict[str, str]:
     """The cells of a row by the names of its columns, also where its head is missing."""
     if len(head) == len(found):
-        return dict(zip(head, found, strict=True))
+        return dict(map(_plain_column, head, found))
     if len(found) <= len(_FIRST_COLUMNS):
         return {}
     known = {
@@ -373,6 +373,14 @@ def _columns(found: list[str], head: list[str]) -> dict[str, str]:
     return {"model": found[0], **known, "test": found[-2], "t/s": found[-1]}
 
 
+def _plain_column(name: str, cell: str) -> tuple[str, str]:
+    """A column and its cell as the program's table has them: a spreadsheet's head has units."""
+    united = _UNITED.fullmatch(name)
+    if united and _SPEED.fullmatch(cell):
+        return united[1], f"{cell} {united[2]}"
+    return ("stddev_ts" if _SPREAD.fullmatch(name) else name), cell
+
+
 def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
     details = _columns(found, head)
     test, speed = _TEST.fullmatch(details["test"]), mean_and_deviation(details["t/s"])
@@ -380,12 +388,13 @@ def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
         raise ParseError(
             f"llama-bench, line {number}: {details['t/s']!r} is no speed, expected '55.73 ± 0.04'."
         )
+    spread = details.get("stddev_ts")
     return LlamaBenchRow(
         n_prompt=int(test["prompt"] or 0),
         n_gen=int(test["gen"] or 0),
         n_depth=int(test["depth"] or 0),
         mean=speed[0],
-        deviation=speed[1],
+        deviation=_speed(spread, number) if spread and speed[1] is None else speed[1],
         model=details.get("model", ""),
         backend=details.get("backend", ""),
         line=number,
@@ -480,7 +489,8 @@ def _settings_among(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(1024)
 def _settings(values: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    return {_KEYS.get(name, name): _plain(value) for name, value in values}
+    found = {_KEYS.get(name, name): _plain(value) for name, value in values}
+    return {key: one for key, one in found.items() if one not in _USUAL_WORDS.get(key, ())}
 
 
 def _plain(value: Any) -> Any:
@@ -492,7 +502,8 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(4096)
 def _of_text(value: str) -> int | str:
-    return int(value) if re.fullmatch(r"-?[0-9]{1,15}", value) else value
+    number = re.fullmatch(r"-?[0-9]{1,15}", value)
+    return int(value) if number else _RPC_BUFFER.sub(r"\1", value)
 
 
 def _engine(row: LlamaBenchRow) -> dict[str, Any]:

@@ -27,6 +27,10 @@ _BREAK = re.compile(
     r"<br ?/?>(?!\n)|(?<!\n)</?(?:p|div|pre|tr|table)\b[^>\n]{0,400}>(?!\n)", re.IGNORECASE
 )
 _TAG = re.compile(r"</?[a-z][a-z0-9]{0,15}\b(?: [^<>\n]{0,400})?/?>", re.IGNORECASE)
+# Not those that end a text of JSON, or a line.
+_ENTITY = re.compile(
+    r"&(?!quot;|bsol;|newline;|#)[a-z]\w{1,11};|&#(?:\d{3,5}|x[0-9a-f]{2,4});", re.I
+)
 # Separators of thousands in Swiss and French. A plain blank may also stand between two numbers: it
 # is one only inside a number that stands alone, in a text where such a number has decimals.
 _BLANKS_APART = re.compile(
@@ -93,12 +97,13 @@ def decoded(content: bytes) -> str:
 
 def plain(text: str) -> str:
     """An output alone, of a text with what people post around it."""
-    text = rewritten(text, DATA / "blanks.toml")
-    if _WITH_DECIMALS.search(text):
-        text = _BLANKS_APART.sub(lambda one: one[1] + one[2].replace(" ", ""), text)
     if "<" in text and _OF_HTML.search(text):
         text = _ROW.sub(lambda row: " ".join(_CELL.sub(" | ", row[0]).split()), text)
         text = html.unescape(_TAG.sub("", _BREAK.sub("\n", text)))
+    text = _ENTITY.sub(lambda one: html.unescape(one[0]), text) if "&" in text else text
+    text = rewritten(text, DATA / "blanks.toml")
+    if _WITH_DECIMALS.search(text):
+        text = _BLANKS_APART.sub(lambda one: one[1] + one[2].replace(" ", ""), text)
     text = rewritten(text, DATA / "wrapping.toml")
     if saved := _SAVED.search(text):
         text = text[: saved.start()] + _piped(text[saved.start() :], saved[1])

@@ -32,7 +32,7 @@ _OPTIONS = re.compile(
     re.MULTILINE,
 )
 _OPTION = re.compile(
-    r"(?<![\w-])(?:--)?(?P<key>model|backend|request[-_]rate|max[-_]concurrency|dataset[-_]name|"
+    r"(?<![\w-])(?:--)?(?P<key>model|backend|request[-_]rate|max[-_]concurrency|dataset[-_](?:name|path)|"
     r"(?:random[-_])?(?:input|output)(?:[-_]len)?|random[-_]range[-_]ratio)[= ]"
     r"(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)|(?P<word>[^\s,)]+))"
 )
@@ -113,11 +113,17 @@ def served(
     if not found.completed and _PRINTED["completed"] not in found.missing:
         raise ToolFailed(f"{tool} completed no request, and {found.failed} failed.")
     own = next((name for name in engines if name in found.backend.split("-")), None)
+    options = _options(text)
+    exact, prompts = ("0", "random") if tool == _SERVE else ("1", "sharegpt")
+    dataset = options.get("dataset_name")
+    if dataset == "hf":
+        dataset = model_of(options.get("dataset_path", dataset)).get("name")
     conditions = {
         "requests": (found.completed + found.failed) or None,
         "concurrency": found.concurrency,
         "request_rate": found.request_rate,
-        **_lengths(_options(text), exact="0" if tool == _SERVE else "1"),
+        "dataset": None if dataset == prompts else dataset,
+        **_lengths(options, exact),
     }
     measured = [one for one in metrics([found], conditions) if any(one.samples)]
     for key, (name, unit) in _MORE.items():
@@ -125,7 +131,10 @@ def served(
             measured.append(Metric(name, unit, (found.more[key],), conditions=conditions))
     if not measured:
         raise ParseError(f"{tool}: no line has a speed or a time, expected a finished result.")
-    seen = {_MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]}
+    seen: dict[str, Any] = {
+        _MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]
+    }
+    seen |= {"backend": found.backend} if found.backend != own else {}
     last = next((one for one in measured if one.name == "throughput"), measured[-1])
     measured[measured.index(last)] = replace(last, observed={**last.observed, **seen})
     return Found(

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import DATA, read_toml, shipped_table
 from nixwulf.inventory.platforms import NOMINAL_SHARE, memory_bandwidth_gbs
 from nixwulf.llm.model_facts import ModelFacts, positive
 from nixwulf.plugins.engines import performance
 
-_LINKS = DATA / "model" / "links.toml"
 PARALLELISMS = ("single", "pipeline", "tensor")
 
 
@@ -152,12 +151,6 @@ def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
     )
 
 
-@cache
-def _table() -> list[dict[str, Any]]:
-    links: list[dict[str, Any]] = read_toml(_LINKS)["links"]
-    return links
-
-
 def fabric_facts(
     kind: str,
     transport: str,
@@ -174,9 +167,10 @@ def fabric_facts(
 
     Raises InputError: the kind has no usual latency by that transport.
     """
-    rows = [row for row in _table() if row["kind"] == kind and row["transport"] == transport]
+    links = shipped_table("model/links")["links"]
+    rows = [row for row in links if row["kind"] == kind and row["transport"] == transport]
     if not rows:
-        known = sorted({f"{row['kind']} by {row['transport']}" for row in _table()})
+        known = sorted({f"{row['kind']} by {row['transport']}" for row in links})
         raise InputError(
             f"Nothing is known of {kind!r} by {transport!r}; give its latency_us and "
             f"bandwidth_gbps, or one of: {', '.join(known)}."

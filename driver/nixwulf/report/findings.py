@@ -13,6 +13,7 @@ from typing import Any
 
 from nixwulf.core.document import Column, Table
 from nixwulf.core.metric import accepted, adds_up, is_time, long_name
+from nixwulf.core.query import grouped
 from nixwulf.core.text import (
     amount,
     format_significant,
@@ -281,12 +282,9 @@ def _measured(runs: Sequence[Record]) -> str:
 
 def _imported(records: Sequence[Record]) -> str:
     """The files by the tool that wrote them, for the names of the files show who measured what."""
-    files: dict[str, set[str]] = {}
-    for record in records:
-        if record["kind"] == "imported":
-            source = record["source"]
-            files.setdefault(source["tool"], set()).add(source.get("file", ""))
-    return "; ".join(f"{tool}: {', '.join(sorted(names))}" for tool, names in sorted(files.items()))
+    sources = (record["source"] for record in records if record["kind"] == "imported")
+    files = grouped((source["tool"], source.get("file", "")) for source in sources)
+    return "; ".join(f"{tool}: {', '.join(sorted({*files[tool]}))}" for tool in sorted(files))
 
 
 def _line(command: dict[str, Any]) -> str:
@@ -367,10 +365,10 @@ def _fact(key: str, by_node: dict[str, list[Any]]) -> str:
     if all(isinstance(value, int | float) for value in values):
         ends = dict.fromkeys(_fact_text(key, end) for end in (min(values), max(values)))
         return " to ".join(ends)
-    nodes: dict[str, list[str]] = {}
-    for name, found in by_node.items():
-        text = " or ".join(dict.fromkeys(_fact_text(key, value) for value in found))
-        nodes.setdefault(text, []).append(name)
+    nodes = grouped(
+        (" or ".join(dict.fromkeys(_fact_text(key, value) for value in found)), name)
+        for name, found in by_node.items()
+    )
     if len(nodes) == 1:
         return next(iter(nodes))
     return "; ".join(f"{text} ({', '.join(sorted(names))})" for text, names in nodes.items())

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.query import grouped
 from nixwulf.core.text import case_name, clean, link_name
 from nixwulf.outputs.llama_benchy import COLUMNS, column
 from nixwulf.results.identity import canonical, case_id, one_name, record_setting
@@ -76,11 +77,11 @@ class Posted:
 
 def posted(records: Iterable[Record]) -> list[Posted]:
     """The configurations in which llama-benchy's tests were measured, as records have them."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        benchmark = record["case"]["benchmark"]
-        if record["outcome"] == "ok" and (benchmark == _TOOL or benchmark in _SHARED):
-            groups.setdefault(canonical(_configuration(record)), []).append(record)
+    groups = grouped(
+        (canonical(_configuration(record)), record)
+        for record in records
+        if record["outcome"] == "ok" and record["case"]["benchmark"] in {_TOOL, *_SHARED}
+    )
     found = [_posted(group, _varying(group, groups.values())) for group in groups.values()]
     return sorted((one for one in found if one.tests), key=lambda one: (one.benchmark, one.name))
 

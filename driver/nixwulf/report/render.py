@@ -9,14 +9,13 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from nixwulf.core.document import Table, bullets, escaped, markdown, output, pipe_table, print_table
-from nixwulf.core.files import as_json, titled
+from nixwulf.core.files import as_json, shipped_text, titled
 from nixwulf.core.text import clean, plural, unbroken
 from nixwulf.report import tables
 from nixwulf.report.findings import examples, fabrics, facts, findings
@@ -29,7 +28,6 @@ from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
 if TYPE_CHECKING:
     import jinja2
-
 
 _WIDE = 96  # columns from which efficiency has its own
 
@@ -216,7 +214,7 @@ def to_html(summary: Summary) -> str:
     with progress(summary.sections, "Drawing", number, len(records)) as shown:
         sections = [_page_section(section, left) for section in shown]
     return template().render(
-        css=(resources.files("nixwulf") / "report" / "page.css").read_text("utf-8"),
+        css=shipped_text("report/page.css"),
         summary=summary,
         most_above=_MOST_ABOVE,
         most_panels=most,

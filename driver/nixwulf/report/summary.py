@@ -8,35 +8,30 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nixwulf.core.metric import rank
+from nixwulf.core.query import grouped
 from nixwulf.core.text import case_name, link_name, plural
 from nixwulf.perf.scenarios.candidates import NO_SPLIT
-from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary, metric_summary, predicted
+from nixwulf.report.lines import (
+    CaseSummary,
+    MetricKey,
+    MetricSummary,
+    Predicted,
+    metric_summary,
+    predicted,
+)
 from nixwulf.results import table
 from nixwulf.results.cost import per_watt
 from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
 from nixwulf.results.record import Record
 from nixwulf.results.store import Entry, RunFolder
-from nixwulf.results.table import (
-    FabricKey,
-    FabricStats,
-    fabrics_of,
-    median,
-    record_bandwidth_gbps,
-    record_rtt_us,
-    rtt_order,
-)
-
-if TYPE_CHECKING:
-    from nixwulf.report.lines import Predicted
 
 _MOST_IN_HEADLINE = 3
 _MOST_IN_COLUMNS = 4
 _MOST_NAMED = 4
 _NOT_COORDINATES = frozenset({"id", "seed", "samples", "warm_up", "parameters"})
-
 
 Key = tuple[Setting, str]
 
@@ -106,14 +101,11 @@ class Summary:
         """One for each setting, those of engines first."""
         settings = {line.setting for line in self.lines}
         several = [key for key in Setting._fields if len({getattr(s, key) for s in settings}) > 1]
-        lines: dict[Setting, list[CaseSummary]] = defaultdict(list)
-        entries: dict[Setting, list[Entry]] = defaultdict(list)
-        for line in self.lines:
-            lines[line.setting].append(line)
-        for entry in sorted(self.folder.entries, key=lambda one: (one.started, one.record["id"])):
-            entries[record_setting(entry.record)].append(entry)
+        lines = grouped((line.setting, line) for line in self.lines)
+        ordered = sorted(self.folder.entries, key=lambda one: (one.started, one.record["id"]))
+        entries = grouped((record_setting(entry.record), entry) for entry in ordered)
         return tuple(
-            Section(self, setting, setting.name(several), lines[setting], entries[setting])
+            Section(self, setting, setting.name(several), lines[setting], entries.get(setting, ()))
             for setting in sorted(settings, key=lambda s: (s.cluster, not s.engine, s))
         )
 
@@ -238,7 +230,7 @@ def summarize(folder: RunFolder) -> Summary:
             cases.setdefault((setting_of("run", cluster, "", case), case["id"]), case)
     shown = _differing_parameters(cases)
     measured = _values_by_case(folder.records)
-    fabrics = fabrics_of(folder.records)
+    fabrics = table.fabrics_of(folder.records)
     lines = [
         line
         for key, case in cases.items()
@@ -308,7 +300,11 @@ def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
     """Sort by setting, nodes, parallelism, round trip of the fabric, then by the rest."""
 
     def order(line: CaseSummary) -> tuple[Any, ...]:
-        link = (min(map(rtt_order, line.fabrics), default=math.inf), line.fabric, line.transport)
+        link = (
+            min(map(table.rtt_order, line.fabrics), default=math.inf),
+            line.fabric,
+            line.transport,
+        )
         # Numbers by size before texts.
         axes = [(isinstance(one, str), one) for one in line.axes.values()]
         return (line.setting, line.nodes, line.parallelism, *link, axes, line.case, line.variant)
@@ -323,7 +319,7 @@ def _lines(
     planned: int | None,
     shown: Sequence[str],
     variants: Mapping[str, Mapping[str, MetricSummary]],
-    fabrics: Mapping[FabricKey, Sequence[FabricStats]],
+    fabrics: Mapping[table.FabricKey, Sequence[table.FabricStats]],
 ) -> Iterable[CaseSummary]:
     records = [entry.record for entry in entries]
     ok = [record for record in records if record["outcome"] == "ok"] or records
@@ -339,8 +335,8 @@ def _lines(
             parallelism=case.get("parallelism", ""),
             fabric=case.get("fabric", ""),
             transport=case.get("transport", ""),
-            rtt_us=median(record_rtt_us(record) for record in ok),
-            bandwidth_gbps=median(record_bandwidth_gbps(record) for record in ok),
+            rtt_us=table.median(table.record_rtt_us(record) for record in ok),
+            bandwidth_gbps=table.median(table.record_bandwidth_gbps(record) for record in ok),
             fabrics=next((fabrics[key] for key in keys if key in fabrics), ()),
             outcomes=_ok_first(Counter(record["outcome"] for record in records)),
             planned=planned,

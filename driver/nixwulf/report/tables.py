@@ -115,15 +115,7 @@ def _number(head: str, unit: str = "") -> Column:
 
 METRIC_COLUMNS = (Column("metric", whole=True), *map(_number, ("mean ± sd", *PERCENTILES)))
 """Of tables with a row for each metric; metric_cells fills them."""
-_COSTS = (
-    Column("metric"),
-    _number("speed"),
-    _number("W"),
-    _number("per W"),
-    _number("J/token"),
-    _number("US$"),
-    _number("per US$"),
-)
+_COSTS = (Column("metric"), *map(_number, ("speed", "W", "per W", "J/token", "US$", "per US$")))
 
 
 def metric_cells(metric: MetricKey, value: MetricSummary) -> list[Value]:
@@ -159,21 +151,10 @@ def _metrics_in_columns(section: Section) -> Table:
         rows += [] if before in {None, line.nodes} else [RowGroup()]
         rows.append([*cells, line.counts, Cell(line.outcome, style=_style(line))])
         before = line.nodes
-    return Table(
-        (
-            Column("nodes", whole=True),
-            "fabric",
-            "conditions",
-            _number("RTT", "µs"),
-            _number("link", "Gbit/s"),
-            *metrics,
-            _number("n"),
-            "outcome",
-        ),
-        rows,
-        title=section.name,
-        caption=_caption(section),
-    )
+    about = (Column("nodes", whole=True), Column("fabric"), Column("conditions"))
+    links = (_number("RTT", "µs"), _number("link", "Gbit/s"))
+    columns = (*about, *links, *metrics, _number("n"), Column("outcome"))
+    return Table(columns, rows, title=section.name, caption=_caption(section))
 
 
 def _metrics_in_rows(section: Section) -> Table:
@@ -241,13 +222,8 @@ def scaling(section: Section) -> Table:
             [name, parallelism, link, trips[link], *(cells.get(n, "") for n in counts)]
             for link, cells in by_link.items()
         ]
-    columns = (
-        Column("metric"),
-        Column("parallelism", whole=True),
-        Column("fabric", whole=True),
-        _number("RTT", "µs"),
-        *(_number(f"{count} nodes") for count in counts),
-    )
+    places = (Column("parallelism", whole=True), Column("fabric", whole=True), _number("RTT", "µs"))
+    columns = (Column("metric"), *places, *(_number(f"{count} nodes") for count in counts))
     return Table(columns, rows).filled
 
 

@@ -108,6 +108,8 @@ _MOST_NAMED = 3
 _MOST_LEFT = 6
 _INFERRED = ": an inference, from "
 _PRIVATE = re.compile(r"(?P<address>(?:\d{1,3}\.){3}\d{1,3})|(?<![\w.])[/~](?:[\w.@+-]+/)+")
+# A line of a table in a difference of two texts.
+_CHANGED = re.compile(r"^[-+] ?\|(?=[^\n]{0,200}\w)(?:[^|\n]{0,400}\|){3}", re.MULTILINE)
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
@@ -158,9 +160,7 @@ class Reading:
 
         explain: whether to say the latter, and all that is left out.
         """
-        measured = any(one["metrics"] for one in self.records)
-        tools = self.tools if measured else ()
-        found = account(partial(_answer, tools), self.text, explain=explain)
+        found = account(partial(_answer, self.tools), self.text, explain=explain)
         rest = _left_out(by_label(found.left_out), whole=found.whole)
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
         yield f"{self.path}: {self._summary(len(reasons))}; {rest}."
@@ -204,6 +204,10 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
         if digits := _TOO_LONG.search(text):
             line = text.count("\n", 0, digits.start()) + 1
             raise ParseError(f"line {line} has a number of more than 100 digits.")
+        if changed := _CHANGED.search(text):
+            line = text.count("\n", 0, changed.start()) + 1
+            why = "is marked as removed or added; give the text of each side a file of its own"
+            raise ParseError(f"line {line} {why}.")
         known = [choose(all_tools(), tool, "tool", "--tool")] if tool else _tools_of(text)
         tools, found, unread = _read(known, text)
         if metadata.nodes is None:

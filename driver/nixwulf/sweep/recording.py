@@ -67,12 +67,10 @@ class TerminalProgress:
         self._built = ("", -1)
 
     def __enter__(self) -> TerminalProgress:
-        """Show the live line."""
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the live line away."""
         self._live.stop()
 
     def step(self, words: str) -> None:

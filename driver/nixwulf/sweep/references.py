@@ -18,20 +18,9 @@ from nixwulf.core.files import read_json, write_json
 from nixwulf.core.text import fingerprint
 from nixwulf.llm import PlacedModel
 from nixwulf.plugins import engines
-from nixwulf.plugins.runtime import memory, passthrough
+from nixwulf.plugins.runtime import memory, openai, passthrough
 from nixwulf.plugins.runtime.case import Case, Limits
 from nixwulf.plugins.runtime.memory import TokenDemand
-from nixwulf.plugins.runtime.openai import (
-    GREEDY,
-    Answer,
-    Completer,
-    Prompt,
-    TextComparison,
-    Token,
-    answer_of,
-    compare,
-    document_of,
-)
 from nixwulf.plugins.runtime.run import Run
 
 SHORT = 64
@@ -91,7 +80,7 @@ class Prompts:
     left_out: why others are not asked, by their tokens. spent_s: seconds for the long ones.
     """
 
-    def __init__(self, completer: Completer, lengths: Sequence[int], seconds: float) -> None:
+    def __init__(self, completer: openai.Completer, lengths: Sequence[int], seconds: float) -> None:
         """Ask `lengths` of tokens while that takes no more than some seconds, the first always."""
         self._completer = completer
         self._lengths = lengths
@@ -101,7 +90,7 @@ class Prompts:
         self.left_out: dict[int, str] = {}
         self.spent_s = 0.0
 
-    def __iter__(self) -> Iterator[tuple[int, Prompt]]:
+    def __iter__(self) -> Iterator[tuple[int, openai.Prompt]]:
         """Tokens and prompt; what passes until the next is asked for is taken as its time."""
         for tokens in self._lengths:
             prompt = self._worth(tokens)
@@ -117,9 +106,9 @@ class Prompts:
                 self._prompt_s = max(0.0, took - self._decoding_s(tokens))
                 self._last = tokens
 
-    def _worth(self, tokens: int) -> Prompt | None:
+    def _worth(self, tokens: int) -> openai.Prompt | None:
         if tokens == SHORT:
-            return self._completer.prompt(tokens) or GREEDY
+            return self._completer.prompt(tokens) or openai.GREEDY
         has = self._completer.context
         if not has:
             self.left_out[tokens] = "the engine is asked no prompt of a given length"
@@ -140,7 +129,7 @@ class Prompts:
             self.left_out[tokens] = "the engine has no prompt of that length"
         return prompt
 
-    def _learn(self, prompt: Prompt, took: float) -> None:
+    def _learn(self, prompt: openai.Prompt, took: float) -> None:
         """Tell the prompt's share of an answer's time from that of the tokens."""
         if len(self._lengths) > 1 and self._completer.context > LONG[0]:
             begin = time.monotonic()
@@ -159,11 +148,11 @@ class Reference:
     floor: mean Kullback-Leibler divergence of a position, nats; 0 without probabilities.
     """
 
-    answer: Answer
+    answer: openai.Answer
     floor: float
 
 
-def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
+def reference_of(completer: openai.Completer, prompt: openai.Prompt, count: int) -> Reference:
     """An answer, and how far apart the engine's own repeat of its second half is.
 
     The repeat has the first half in its prompt, so that kernels for many tokens compute what those
@@ -173,8 +162,8 @@ def reference_of(completer: Completer, prompt: Prompt, count: int) -> Reference:
     answer = completer.complete(prompt, (), count) or ()
     if not all(position.top for position in answer):
         return Reference(answer, 0.0)
-    half = compare(completer, prompt, answer, start=len(answer) // 2)
-    again = half if half.divergences else compare(completer, prompt, answer)
+    half = openai.compare(completer, prompt, answer, start=len(answer) // 2)
+    again = half if half.divergences else openai.compare(completer, prompt, answer)
     return Reference(answer, again.mean)
 
 
@@ -223,7 +212,7 @@ def text_parameters(case: Case) -> dict[str, Any]:
 def write_texts(path: Path, references: References) -> None:
     """Keep them in a file; raises NixwulfError."""
     document = {
-        str(tokens): {"floor": one.floor, **document_of(one.answer)}
+        str(tokens): {"floor": one.floor, **openai.document_of(one.answer)}
         for tokens, one in references.items()
     }
     write_json(path, document)
@@ -246,7 +235,7 @@ def read_texts(path: Path) -> References:
 
 def _reference(value: Any) -> Reference:
     """Of the document that was kept; raises ValueError, TypeError or KeyError for another one."""
-    answer = answer_of(value)
+    answer = openai.answer_of(value)
     floor = float(value["floor"])
     if not answer or not 0 <= floor < math.inf:
         raise ValueError(value)
@@ -289,7 +278,7 @@ class Judged:
 
     tokens: int
     reference: Reference
-    comparison: TextComparison
+    comparison: openai.TextComparison
     limit: float
 
     @property
@@ -322,9 +311,9 @@ class Judged:
 
 
 def judge(
-    completer: Completer,
+    completer: openai.Completer,
     tokens: int,
-    prompt: Prompt,
+    prompt: openai.Prompt,
     reference: Reference,
     limit: float | None = None,
 ) -> Judged:
@@ -336,7 +325,7 @@ def judge(
     """
     floors = min(MOST_LIMIT, max(LEAST_LIMIT, FACTOR * reference.floor))
     most = floors if limit is None else limit
-    found = compare(completer, prompt, reference.answer, enough=most)
+    found = openai.compare(completer, prompt, reference.answer, enough=most)
     return Judged(tokens, reference, found, most)
 
 
@@ -403,9 +392,9 @@ def _difference(judged: Judged, words: str) -> str:
     )
 
 
-def _tokens(answer: Answer) -> list[Token]:
+def _tokens(answer: openai.Answer) -> list[openai.Token]:
     return [position.token for position in answer]
 
 
-def _at(tokens: Sequence[Token], index: int) -> Token:
+def _at(tokens: Sequence[openai.Token], index: int) -> openai.Token:
     return tokens[index] if index < len(tokens) else "missing"

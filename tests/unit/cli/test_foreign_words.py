@@ -19,7 +19,7 @@ SAID = "vm\x1b]0;pwn\x07\x1b[2J\x9b31m\u202e\x00\r\nn2: fine"
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 # Names that the schemas hold to letters, digits, '.', '_' and '-', or whole clauses.
 PLAIN = {
-    *("_LAB", "name", "self.name", "fabric", "definition.nodes[0].name", "found.cluster.name"),
+    *("_LAB", "name", "self.name", "fabric", "definition.nodes[0].name"),
     *("found", "hub", "file", "check", "cluster", "source", "what", "consent", "named"),  # quoted
     *("only", "wanted", "side", "why", "row.source", "_MAJOR"),  # in no command
 }
@@ -60,8 +60,8 @@ def test_no_command_is_printed_with_a_word_that_is_not_quoted():
 @pytest.fixture
 def cluster(monkeypatch):
     node = SimpleNamespace(node=SimpleNamespace(name="n1"))
-    found = SimpleNamespace(chosen=[node], cluster=None, everyone={"n1": node}, names=["n1"])
-    monkeypatch.setattr(nodes, "_found", lambda *_: found)
+    found = (None, {"n1": node}, ["n1"])
+    monkeypatch.setattr("nixwulf.cli.options.find_nodes", lambda *_: found)
 
 
 def test_what_a_node_prints_gives_a_terminal_no_orders(monkeypatch, cluster):

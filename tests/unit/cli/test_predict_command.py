@@ -318,7 +318,7 @@ def test_ways_that_the_engine_cannot_run_are_left_out_with_the_reason():
         assert output.count("Left out: 2 nodes, pipeline, qsfp-a, tcp (and 3 more): MLX") == 1
     document = json.loads(predict(*asked, "--format", "json", cluster="dgx-spark-2")[1])
     assert [one["parallelism"] for one in document["left_out"]] == ["pipeline"] * 4
-    assert "by NCCL, for which it has no send" in document["left_out"][0]["why"]
+    assert "by NCCL, without send and so no pipeline" in document["left_out"][0]["why"]
     asked32 = ("--model", "Qwen3-32B", "--quant", "Q8_0", "--engine", "vllm", "--nodes", "3")
     assert {one["parallelism"] for one in ways(*asked32, cluster="ms-s1-max-4")} == {"pipeline"}
     assert "gives each node as many heads, and 3 do not divide 64" in predict(

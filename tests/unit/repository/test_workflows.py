@@ -1,6 +1,7 @@
 """The workflows and forms are such as GitHub takes, and run nothing that can change unseen."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ USED = re.compile(r"uses: (\S+?)@(\S+)(?: # (v\S+))?")
 WRITES = {
     "release": {"pypi": {"id-token"}, "github": {"contents"}},
     "pages": {"site": {"contents"}},
+    "sources": {"ask": {"contents", "pull-requests"}},
     "update-flake-lock": {"update": {"contents", "pull-requests"}},
 }
 
@@ -69,3 +71,34 @@ def test_a_form_has_fields_of_kinds_that_github_knows(path):
     ids = [field["id"] for field in fields]
     assert len(ids) == len(set(ids))
     assert any(field.get("validations", {}).get("required") for field in fields)
+
+
+@pytest.mark.parametrize(("status", "requests"), [(0, []), (1, ["pr view", "pr create"])])
+def test_what_has_to_be_read_again_is_one_request(tmp_path, status, requests):
+    """The workflow's own script, with stand-ins for the two tools and for GitHub's program."""
+    *_, step = yaml.safe_load(Path(".github/workflows/sources.yml").read_text())["jobs"]["ask"][
+        "steps"
+    ]
+    for command in ("init -q --bare ../origin.git", "init -q", "remote add origin ../origin.git"):
+        (tmp_path / "work").mkdir(exist_ok=True)
+        subprocess.run(["git", *command.split()], cwd=tmp_path / "work", check=True)
+    for name, text in (
+        (".venv/bin/python", f'echo "$1: read it"; exit {status}'),
+        ("bin/gh", f'echo "$1 $2" >>{tmp_path}/asked'),
+    ):
+        program = tmp_path / "work" / name
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    subprocess.run(
+        ["bash", "-e", "-c", step["run"]],
+        cwd=tmp_path / "work",
+        env={"PATH": f"{tmp_path}/work/bin:/usr/bin:/bin", "HOME": str(tmp_path)},
+        check=True,
+        capture_output=True,
+    )
+    asked = tmp_path / "asked"
+    assert (asked.read_text().splitlines() if asked.exists() else []) == requests
+    shown = ["git", "--git-dir", tmp_path / "origin.git", "show", "sources:to-read.txt"]
+    listed = subprocess.run(shown, capture_output=True, text=True, check=False).stdout
+    assert listed.count("read it") == 2 * status

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nixwulf.core.errors import NixwulfError
+from nixwulf.core.query import grouped
 from nixwulf.core.text import plural, some
 from nixwulf.inventory import platforms
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
@@ -108,9 +109,7 @@ def platform_of(reading: NodeReading) -> str:
         targets=facts.hardware.targets,
         vram_gib=vram_gib(facts.hardware),
     )
-    known = platforms.platforms_of(platforms.product_of(signs))
-    like = known if len(known) == 1 else platforms.platforms_by_chip(signs)
-    return like[0] if like else platforms.generic_of(signs.system)
+    return platforms.platform_of(signs)[0]
 
 
 def _gates(
@@ -143,16 +142,10 @@ def page(found: Examination) -> str:
     """One page: what is wrong first; findings that nodes share are one, and what is ok one line."""
     lines: list[str] = []
     for state in _ORDER:
-        shared: dict[tuple[str, ...], list[str]] = {}
-        for one in found.of(state):
-            key = (
-                one.check,
-                one.read.replace(repr(one.node), "NODE"),
-                one.expected,
-                one.mend,
-                one.source,
-            )
-            shared.setdefault(key, []).append(one.node)
+        shared = grouped(
+            ((f.check, f.read.replace(repr(f.node), "NODE"), f.expected, f.mend, f.source), f.node)
+            for f in found.of(state)
+        )
         for (check, read, expected, mend, source), names in shared.items():
             nodes = list(dict.fromkeys(names))
             shown = read.replace("NODE", repr(nodes[0]) if len(nodes) == 1 else "of these")

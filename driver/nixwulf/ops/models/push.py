@@ -346,7 +346,6 @@ class Broken(Exception):
     """A chain that ended early: the nodes whose own fault it is, with a sentence each."""
 
     def __init__(self, faults: Mapping[str, str]) -> None:
-        """Keep them."""
         super().__init__()
         self.faults = dict(faults)
 

@@ -19,10 +19,8 @@ from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.fabrics import Attachment
 from nixwulf.inventory.platforms import (
     flake_platforms,
-    generic_of,
     is_generic,
-    load_platform,
-    platforms_by_chip,
+    platform_of,
     platforms_of,
     product_of,
 )
@@ -78,7 +76,7 @@ def draft(
         notes |= {("fabrics", key, part): texts for part, texts in fabric.notes.items()}
     nodes = []
     for index, machine in enumerate(machines):
-        platform, why = platform_of(machine)
+        platform, why = platform_of(machine.signs)
         node = {"name": machine.name, "platform": platform, "ssh": machine.node.ssh}
         places = {key: one.places.get(machine.name) for key, one in drafts.items()}
         on = {key: place for key, place in places.items() if place}
@@ -90,27 +88,6 @@ def draft(
     return ClusterDraft(
         document, {k: v for k, v in notes.items() if v}, tuple(_sentences(left, machines))
     )
-
-
-def platform_of(machine: Surveyed) -> tuple[str, tuple[str, ...]]:
-    """The platform of a machine, and why it may be another one, or why nothing is known of it."""
-    signs = machine.signs
-    product = product_of(signs)
-    known = platforms_of(product)
-    if len(known) == 1:
-        return known[0], ()
-    why = f"No platform has the product {product!r}" if product else "The firmware names no product"
-    if not (like := platforms_by_chip(signs)):
-        said = "none has its chips: it is measured, and not predicted (docs/new-platform.md)."
-        return generic_of(signs.system), (f"{why}, and {said}",)
-    too = (
-        f", which {' and '.join(like[1:])} {'have' if like[2:] else 'has'} too" if like[1:] else ""
-    )
-    installed = "" if like[0] in flake_platforms() else " The flake does not install this platform."
-    by = load_platform(like[0])["recognised_by"]
-    cards = sum(signs.pci.count(one) for one in by.get("pci", ()))
-    several = f" It has {cards} of them; predictions are of one." if cards > 1 else ""
-    return like[0], (f"{why}; it is known by its chip{too}.{several}{installed}",)
 
 
 def _disks(machine: Surveyed) -> Iterable[str]:

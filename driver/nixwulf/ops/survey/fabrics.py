@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,28 +31,24 @@ def meshes(found: Sequence[Wire]) -> list[list[Ports]]:
     switch would be is a mesh of cables. Wires between the same physical ports are one cable's, of a
     second cable between the same two machines the wires are of another mesh.
     """
-    cables: list[list[Wire]] = []
-    for wire in found:
-        cable = next((ports for ports in cables if _of_same_ports(ports[0], wire)), None)
-        if cable is None:
-            cables.append([wire])
-        else:
-            cable.append(wire)
-    grouped: list[list[Ports]] = []
-    for ports in map(tuple, cables):
+    cables = grouped((_cable_of(wire), wire) for wire in found)
+    groups: list[list[Ports]] = []
+    for ports in map(tuple, cables.values()):
         joined = [
-            group for group in grouped if any(_hang_together(ports[0], other[0]) for other in group)
+            group for group in groups if any(_hang_together(ports[0], other[0]) for other in group)
         ]
-        grouped = [group for group in grouped if group not in joined]
-        grouped.append([*(other for group in joined for other in group), ports])
-    ordered = [sorted(group, key=lambda ports: found.index(ports[0])) for group in grouped]
+        groups = [group for group in groups if group not in joined]
+        groups.append([*(other for group in joined for other in group), ports])
+    ordered = [sorted(group, key=lambda ports: found.index(ports[0])) for group in groups]
     layers = [layer for group in ordered for layer in _one_a_pair(group)]
     return sorted(layers, key=lambda layer: found.index(layer[0][0]))
 
 
-def _of_same_ports(one: Wire, other: Wire) -> bool:
-    known = all(one.physical_ports.values()) and one.physical_ports == other.physical_ports
-    return known and (one.speed_gbps, one.mtu) == (other.speed_gbps, other.mtu)
+def _cable_of(wire: Wire) -> Hashable:
+    """What wires of one cable have in common; of unknown ports each is a cable of its own."""
+    ports = wire.physical_ports
+    known = (frozenset(ports.items()), wire.speed_gbps, wire.mtu)
+    return known if all(ports.values()) else id(wire)
 
 
 def may_be_of_one_cable(one: Wire, other: Wire) -> bool:
@@ -334,9 +330,8 @@ def _rdma_notes(end: WireEnd, one: Interface, ports: Devices, kind: str) -> Iter
 
 
 def _speed_notes(wire: Wire) -> Iterable[str]:
-    speeds: dict[float, list[str]] = defaultdict(list)
-    for end, one in zip(wire.members, wire.interfaces, strict=True):
-        speeds[one.speed_gbps or 0.0].append(end.node)
+    ends = zip(wire.members, wire.interfaces, strict=True)
+    speeds = grouped((one.speed_gbps or 0.0, end.node) for end, one in ends)
     unknown = speeds.pop(0.0, [])
     if not speeds:
         yield "Its speed is not known: this is what is usual; 'nixwulf bench links' measures it."

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from nixwulf.core.errors import GateError, InputError
 from nixwulf.core.files import shipped_text
 from nixwulf.core.printed import check_numbers
+from nixwulf.core.query import grouped
 from nixwulf.inventory.cluster import Node
 from nixwulf.inventory.platforms import Signs
 from nixwulf.nodes import interfaces, macos
@@ -75,10 +76,8 @@ def parse(node: Node, text: str) -> Surveyed:
         name: content.strip("\n")
         for name, _, content in (part.partition("\n") for part in f"\n{text}".split("\n== ")[1:])
     }
-    lines: dict[str, list[str]] = {}
-    for line in sections.get("files", "").splitlines():
-        path, _, content = line.partition(":")
-        lines.setdefault(path, []).append(content)
+    parts = (line.partition(":") for line in sections.get("files", "").splitlines())
+    lines = grouped((path, content) for path, _, content in parts)
     found = interfaces.parse_hardware(lines)
     ports = interfaces.parse_interfaces(
         sections.get("addresses", ""), lines, found, sections.get("folders", "").splitlines()

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import shipped_table
 from nixwulf.core.text import amount, format_significant
 from nixwulf.inventory.fabrics import RDMA_KINDS, TRAINED_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
@@ -64,16 +64,8 @@ class Diagnostic:
 
 def diagnostics(record: Record) -> list[Diagnostic]:
     """All of them: those of the link, of the nodes, and of gates."""
-    return [
-        *_link(record),
-        *_trained(record),
-        *_throttled(record),
-        *_cpu(record),
-        *_limits(record),
-        *_load(record),
-        *_threads(record),
-        *_gates(record),
-    ]
+    finders = (_link, _trained, _throttled, _cpu, _limits, _load, _threads, _gates)
+    return [one for find in finders for one in find(record)]
 
 
 def _trained(record: Record) -> Iterator[Diagnostic]:
@@ -275,12 +267,6 @@ _OF_KINDS |= dict.fromkeys(_TRIPS, "tcp")
 _LEAST_BYTES = 65536  # smaller messages are bound by their number
 
 
-@cache
-def _rails() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = read_toml(DATA / "rails.toml")["rails"]
-    return rows
-
-
 def judged(record: Record) -> str:
     """Compare its best value of each metric of a link with the usual one, and say what mends it.
 
@@ -299,9 +285,9 @@ def judged(record: Record) -> str:
 def _sentences(record: Record, metric: Mapping[str, Any]) -> Iterator[str]:
     platforms = set(record.get("cluster", {}).get("platforms", ()))
     name, value, unit = metric["name"], metric["value"], metric["unit"]
-    row = next(
-        (one for one in _rails() if {one["platform"]} == platforms and one["metric"] == name), None
-    )
+    rails = shipped_table("rails")["rails"]
+    rows = (one for one in rails if {one["platform"]} == platforms and one["metric"] == name)
+    row = next(rows, None)
     usual, source = (row["usual"], row["source"]) if row else _of_kind(record, name)
     if not usual:
         return

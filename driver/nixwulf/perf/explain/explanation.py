@@ -120,7 +120,6 @@ _SURE = 0.05
 _SEEN = 0.3
 """The same of the host's time: chosen, it is a small difference of two measured speeds."""
 
-
 _HALF = 0.5
 _SURELY = 1.1  # bits of a weight by the name of a quantization are that far off
 

@@ -15,15 +15,7 @@ from nixwulf.perf.explain.measured import Unmeasured
 from nixwulf.perf.explain.remedies import Remedy, Sensitivity
 from nixwulf.perf.explain.subject import newer_than_fitted
 from nixwulf.perf.predict import Prediction
-from nixwulf.perf.scenarios.render import (
-    ASSUMED,
-    LETTERS,
-    legend,
-    percent,
-    percentages,
-    rich_bar,
-    shares,
-)
+from nixwulf.perf.scenarios import render
 
 NOTICED = "Noticed"
 """Begins what is odd in a record of a speed that is not low; once a case is enough."""
@@ -69,12 +61,13 @@ def advice(explained: Explained) -> Iterator[str]:
     if explained.prediction is None:
         return
     yield from _of_remedies(explained.remedies)
-    parts = shares(explained.prediction.parts)
+    parts = render.shares(explained.prediction.parts)
     # Faster computing is no help where reading the weights meanwhile takes as long.
     vain = any("the compute" in o.what and o.factor < _ANY for o in explained.sensitivities)
     named = {name: part for name, part in parts.items() if name != "compute" or not vain} or parts
     largest = max(named, key=lambda name: named[name])
-    yield f"Bottleneck: {LETTERS[largest][1]}, {100 * parts[largest]:.0f} % of the predicted time."
+    what = render.LETTERS[largest][1]
+    yield f"Bottleneck: {what}, {100 * parts[largest]:.0f} % of the predicted time."
     good = [one for one in explained.sensitivities if one.enough]
     yield f"Would help: {_list(good)}." if good else "No single change gains 5 %. Tried:"
     useless = [one for one in explained.sensitivities if not one.enough]
@@ -121,7 +114,7 @@ def _without(cause: WeighedDiagnostic) -> str:
     if cause.known is None or not cause.diagnostic.slows:
         return ""
     most = "at most " if cause.diagnostic.most else ""
-    return f" Without that: {most}{percent(cause.known)}."
+    return f" Without that: {most}{render.percent(cause.known)}."
 
 
 def _unexplained(explained: Explained, prediction: Prediction) -> str:
@@ -157,12 +150,14 @@ def _remedy(one: Remedy) -> str:
     source = "measured in these records" if one.measured else "predicted"
     sign = "" if one.measured else "~"
     number = f"{sign}{format_significant(one.speed)} tok/s"
-    costs = f", and {percent(one.costs)} for the other of prompt and decode" if one.costs else ""
-    return f"{one.what}, {number}, {source} ({percent(one.factor)}{costs})"
+    costs = (
+        f", and {render.percent(one.costs)} for the other of prompt and decode" if one.costs else ""
+    )
+    return f"{one.what}, {number}, {source} ({render.percent(one.factor)}{costs})"
 
 
 def _list(sensitivities: list[Sensitivity]) -> str:
-    return ", ".join(f"{one.what} {percent(one.factor)}" for one in sensitivities)
+    return ", ".join(f"{one.what} {render.percent(one.factor)}" for one in sensitivities)
 
 
 def labels(explained: Sequence[Explained]) -> list[str]:
@@ -215,9 +210,9 @@ def to_terminal(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> N
         last = case(one)
         say(console, f"{label}: {measured(one)}", _COLOURS.get(one.verdict, ""), indent=2)
         if one.prediction:
-            bar = rich_bar(one.prediction.parts, _BAR)
+            bar = render.rich_bar(one.prediction.parts, _BAR)
             ms = 1000 / one.prediction.value
-            bar.append(f" {format_significant(ms)} ms: {percentages(one.prediction.parts)}")
+            bar.append(f" {format_significant(ms)} ms: {render.percentages(one.prediction.parts)}")
             say(console, bar, indent=4)
         for sentence in sentences(one):
             if sentence not in noticed:
@@ -225,7 +220,7 @@ def to_terminal(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> N
             if sentence.startswith(NOTICED):
                 noticed.add(sentence)
     found = [one.prediction for one in explained if one.prediction]
-    foot = ["", *legend(found), *_assumptions(explained)] if found else []
+    foot = ["", *render.legend(found), *_assumptions(explained)] if found else []
     for text in (*_rest(rest), *foot):
         # A link stays one where the terminal itself breaks the line.
         say(console, text, whole=True)
@@ -238,7 +233,7 @@ def to_markdown(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> s
         lines.append(f"**{escaped(case(one))}**, {escaped(label)}: {escaped(measured(one))}")
         lines.append("")
         if one.prediction:
-            lines.append(f"- Predicted time: {escaped(percentages(one.prediction.parts))}.")
+            lines.append(f"- Predicted time: {escaped(render.percentages(one.prediction.parts))}.")
         lines += [f"- {escaped(sentence)}" for sentence in sentences(one)]
         lines.append("")
     lines += [escaped(text) if text else "" for text in (*_rest(rest), *_assumptions(explained))]
@@ -277,7 +272,7 @@ def _document(one: Explained) -> dict[str, Any]:
         "low": one.prediction.low,
         "high": one.prediction.high,
         "verdict": one.verdict,
-        "shares": shares(one.prediction.parts),
+        "shares": render.shares(one.prediction.parts),
         "helps": [{"what": help_.what, "factor": help_.factor} for help_ in one.sensitivities],
         "assumptions": list(one.prediction.assumptions),
     }
@@ -303,4 +298,4 @@ def _assumptions(explained: Sequence[Explained]) -> list[str]:
     assumptions = dict.fromkeys(
         text for one in explained if one.prediction for text in one.prediction.assumptions
     )
-    return ["", ASSUMED, *(f"- {text}" for text in assumptions)] if assumptions else []
+    return ["", render.ASSUMED, *(f"- {text}" for text in assumptions)] if assumptions else []

@@ -282,7 +282,6 @@ def _none_placed(question: Question) -> str:
 
 
 def _placements(question: Question) -> Iterator[Placement]:
-    """All that are asked for."""
     cluster = question.cluster
     counts = sorted(set(question.nodes)) or range(1, len(cluster.nodes) + 1)
     fabrics = [name for name in cluster.fabrics if name in (question.fabrics or cluster.fabrics)]

@@ -13,11 +13,11 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from nixwulf.core.metric import Metric
@@ -32,9 +32,6 @@ from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.runtime.loopback import loopback_port
 from nixwulf.plugins.runtime.run import Clocks, Run, RunFailure, failure_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PROGRAM = "llama-benchy"
 _INSTALL = "pip install 'llama-benchy>=0.3.8'"

@@ -18,15 +18,7 @@ from nixwulf.core.text import fingerprint
 from nixwulf.plugins import engines
 from nixwulf.plugins.benchmarks import Benchmark
 from nixwulf.plugins.engines import endpoint, llama_cpp
-from nixwulf.plugins.runtime import memory
-from nixwulf.plugins.runtime.openai import (
-    Answer,
-    Completions,
-    answer_of,
-    divergence,
-    document_of,
-    text_of,
-)
+from nixwulf.plugins.runtime import memory, openai
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
 # Abraham Lincoln's address at Gettysburg, 1863.
@@ -74,7 +66,7 @@ class Quality(Benchmark):
             recalled = [_recalls(server, run, number) for number in range(values["needles"])]
         pairs = [pair for pair in zip(expected, found, strict=True) if all(one.top for one in pair)]
         lost = -math.fsum(one.top[one.token] for _, one in pairs) / len(pairs)
-        apart = math.fsum(divergence(one.top, two.top) for one, two in pairs) / len(pairs)
+        apart = math.fsum(openai.divergence(one.top, two.top) for one, two in pairs) / len(pairs)
         cache = {key: values[key] for key in _CACHE_TYPES if key in values}
         conditions = {"positions": values["positions"], **cache}
         needles = {"n_prompt": values["n_prompt"], "needles": values["needles"], **cache}
@@ -91,12 +83,12 @@ BENCHMARK = Quality()
 
 
 @contextmanager
-def _server(run: Run) -> Iterator[Completions]:
+def _server(run: Run) -> Iterator[openai.Completions]:
     """With room for both prompts; raises RunFailure where the model has less."""
     values = run.case.parameters
     needed = max(values["n_prompt"] + 2 * _DIGITS, values["positions"] + 1)
     with engines.find(run.case.engine or "").completer(run, needed) as server:
-        if not isinstance(server, Completions) or not server.context:
+        if not isinstance(server, openai.Completions) or not server.context:
             raise RunFailure(
                 "The endpoint gives no log-probabilities of tokens that are forced, which quality "
                 "is made of; take benchmark: [serve], or a llama-server or vLLM behind the "
@@ -113,7 +105,7 @@ def _server(run: Run) -> Iterator[Completions]:
         yield server
 
 
-def _text(server: Completions, positions: int) -> list[int]:
+def _text(server: openai.Completions, positions: int) -> list[int]:
     found = server.tokens(TEXT)[: positions + 1]
     if len(found) <= positions:
         raise RunFailure(
@@ -124,11 +116,11 @@ def _text(server: Completions, positions: int) -> list[int]:
     return found
 
 
-def _positions(server: Completions, text: Sequence[int]) -> Answer:
+def _positions(server: openai.Completions, text: Sequence[int]) -> openai.Answer:
     return tuple(server.forced(text[:place], text[place]) for place in range(1, len(text)))
 
 
-def _reference(run: Run) -> Answer:
+def _reference(run: Run) -> openai.Answer:
     """What the reference gives for the same text; it is kept beside the references of the texts."""
     values = run.case.parameters
     placed = run.bring_model(values["reference"])
@@ -144,13 +136,13 @@ def _reference(run: Run) -> Answer:
         return _kept(path)
     with _server(replace(own, case=case, model=placed.path)) as server:
         found = _positions(server, _text(server, values["positions"]))
-    write_json(path, document_of(found))
+    write_json(path, openai.document_of(found))
     return found
 
 
-def _kept(path: Path) -> Answer:
+def _kept(path: Path) -> openai.Answer:
     try:
-        return answer_of(read_json(path))
+        return openai.answer_of(read_json(path))
     except (KeyError, TypeError, ValueError):
         raise NixwulfError(
             f"{path} has no probabilities of a reference; remove it, and the next run makes it "
@@ -158,7 +150,7 @@ def _kept(path: Path) -> Answer:
         ) from None
 
 
-def _recalls(server: Completions, run: Run, number: int) -> bool:
+def _recalls(server: openai.Completions, run: Run, number: int) -> bool:
     """Whether the secret of a prompt, at a depth of its own, is likeliest after the question."""
     values, stream = run.case.parameters, random.Random(f"{run.case.seed} {number}")  # noqa: S311
     secret = "".join(stream.choices("0123456789", k=_DIGITS))
@@ -167,7 +159,7 @@ def _recalls(server: Completions, run: Run, number: int) -> bool:
     shared = next(n for n, token in enumerate([*asked, None]) if token != needle[n])
     answer = server.tokens(f"{_ASKED} {secret}", beginning=False)[shared:]
     rest = values["n_prompt"] - len(needle) - shared
-    filler = server.tokens(text_of(_CHARACTERS * rest, run.case.seed + number))[:rest]
+    filler = server.tokens(openai.text_of(_CHARACTERS * rest, run.case.seed + number))[:rest]
     at = 1 + round((rest - 1) * (number + 0.5) / values["needles"])
     prompt = [*filler[:at], *needle, *filler[at:], *needle[:shared]]
     for place, token in enumerate(answer):

@@ -14,17 +14,7 @@ from typing import Any, ClassVar
 from nixwulf.core.metric import Metric
 from nixwulf.core.registry import parameters_of
 from nixwulf.plugins import engines
-from nixwulf.plugins.benchmarks import Benchmark
-from nixwulf.plugins.benchmarks.serve import (
-    CACHE_BLOCK,
-    SERVER_FIGURES,
-    WARM_UP_TOKENS,
-    Serve,
-    busy_client,
-    came_in_bulk,
-    is_whole,
-    keep,
-)
+from nixwulf.plugins.benchmarks import Benchmark, serve
 from nixwulf.plugins.runtime import speculation
 from nixwulf.plugins.runtime.openai_stream import Answer, Content, require_speeds
 from nixwulf.plugins.runtime.request_load import Drafted, Load, LoadTarget, Pass, watched
@@ -61,7 +51,7 @@ class SessionBenchmark(Benchmark):
     name = "session"
     parameters: ClassVar = {
         **parameters_of("session", text=(ROWS, *KINDS)),
-        "api": Serve.parameters["api"],
+        "api": serve.Serve.parameters["api"],
     }
     engines = None
     shows_acceptance = True
@@ -156,14 +146,14 @@ async def _load(run: Run, servers: Sequence[LoadTarget]) -> list[Metric]:
         load.require("message", script.message + counting.own, counting)
     sessions = values["concurrency"]
     if case.warm_up:
-        short = replace(script, turns=1, n_gen=min(script.n_gen, WARM_UP_TOKENS))
+        short = replace(script, turns=1, n_gen=min(script.n_gen, serve.WARM_UP_TOKENS))
         await _converse(load, counting, short, sessions)
     passes = []
     for index in range(case.samples):
         sending = _converse(load, counting, script, sessions)
         one, drafted = await speculation.counted(values, servers, sending, lambda sent: sent.whole)
         passes.append(replace(one, drafted=drafted))
-        keep(run, ({"pass": index, **document} for document in one.documents()))
+        serve.keep(run, ({"pass": index, **document} for document in one.documents()))
     wholes = [one.whole for one in passes]
     drafts = speculation.drafts(values, wholes)
     run.warnings += warnings(passes, script, counting, drafts=drafts)
@@ -212,7 +202,7 @@ def conditions(
     if found["text"] in KINDS:
         found["text_digest"] = KINDS[found["text"]].digest
     answers = [answer for one in passes for answer in one.whole.answers]
-    whole = all(is_whole(answer, values["n_gen"]) for answer in answers)
+    whole = all(serve.is_whole(answer, values["n_gen"]) for answer in answers)
     found["ignore_eos"] = values["ignore_eos"] and whole
     if counting is None:
         found["prompts_in"] = "words"
@@ -272,11 +262,11 @@ def _of_turn(
         means = {"prompt_tokens": fmean(prompts), "cached_tokens": fmean(cached)}
         found.append(replace(metric(_SHARE, "%", shares), observed=means))
     rates = [answer.decode for answer in answers if answer.decode is not None]
-    decode = bool(rates) and not any(came_in_bulk(one, drafts=drafts) for one in answers)
+    decode = bool(rates) and not any(serve.came_in_bulk(one, drafts=drafts) for one in answers)
     require_speeds(answers, decode=decode, drafts=drafts)
     if decode:
         found.append(metric("turn_decode", "tok/s", rates, spread=True))
-    for name, (key, unit) in SERVER_FIGURES.items():
+    for name, (key, unit) in serve.SERVER_FIGURES.items():
         if all(answer.timings.get(key, 0) > 0 for answer in answers):
             found.append(metric(name, unit, [answer.timings[key] for answer in answers]))
     return found
@@ -293,19 +283,19 @@ def warnings(
     sessions = [answers for one in passes for answers in one.answers]
     answers = list(chain.from_iterable(sessions))
     found = [*_of_cache(sessions, script, counting), *_of_prompts(sessions, script, counting)]
-    short = [answer for answer in answers if not is_whole(answer, script.n_gen)]
+    short = [answer for answer in answers if not serve.is_whole(answer, script.n_gen)]
     if short:
         found.append(
             f"Of {len(answers)} answers {len(short)} had another length than n_gen, the first "
             f"{short[0].tokens} instead of {script.n_gen} (finish_reason {short[0].finish!r})."
         )
-    if bulk := sum(came_in_bulk(one, drafts=drafts) for one in answers):
+    if bulk := sum(serve.came_in_bulk(one, drafts=drafts) for one in answers):
         found.append(
             f"Of {len(answers)} answers {bulk} came in bulk, as of serve: turn_decode of those "
             "turns would not be of the server, and is left out."
         )
     busy = max(one.whole.client_share for one in passes)
-    return [*found, *busy_client(busy)]
+    return [*found, *serve.busy_client(busy)]
 
 
 def _of_cache(
@@ -357,5 +347,5 @@ def _of_prompts(
 def _dropped(before: Answer, answer: Answer, counting: Counting) -> bool:
     """Whether less than the prompt of the turn before was in the cache."""
     prompt = before.prompt_tokens or 0
-    spare = counting.own + max(CACHE_BLOCK, _DROPPED_SHARE * prompt)
+    spare = counting.own + max(serve.CACHE_BLOCK, _DROPPED_SHARE * prompt)
     return (answer.cached_tokens or 0) < prompt - spare

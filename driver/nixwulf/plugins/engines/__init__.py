@@ -22,25 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nixwulf.core.errors import InputError, NixwulfError
-from nixwulf.core.files import DATA, read_toml
-from nixwulf.core.registry import choose, discover
+from nixwulf.core.files import shipped_table
+from nixwulf.core.registry import Parameter, choose, discover
 from nixwulf.llm.model_facts import ModelShape
 from nixwulf.nodes import container
-from nixwulf.plugins.engines.local import (
-    Installation,
-    NodeBuild,
-    Progress,
-    Recipe,
-    make_once,
-    programs_in,
-)
+from nixwulf.plugins.engines import local
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.plugins.runtime.case import OverCables, cables_problem
 
 if TYPE_CHECKING:
-    from nixwulf.core.registry import Parameter
     from nixwulf.llm.random_model import RandomModel
-    from nixwulf.plugins.engines.local import Wheels
     from nixwulf.plugins.engines.serving import MeasuredRun, Serving
     from nixwulf.plugins.runtime.openai import Completer, Endpoint
     from nixwulf.plugins.runtime.run import Run
@@ -152,7 +143,7 @@ class Engine(ABC):
     """With them its first program prints its version; empty: see `packages`."""
     packages: tuple[str, ...] = ()
     """Python packages whose versions identify a build of it; reading them imports none."""
-    wheels: Wheels | None = None
+    wheels: local.Wheels | None = None
     """Where its programs come from on a machine without them; None: see `recipe`."""
     ports: tuple[int, ...] = ()
     """TCP ports of the nodes on which it listens."""
@@ -201,34 +192,34 @@ class Engine(ABC):
     @property
     def reserved_arguments(self) -> Mapping[str, str]:
         """So its flags, in words apart: data/reserved_arguments.toml."""
-        return dict(_data("reserved_arguments.toml").get(self.name, {}))
+        return dict(shipped_table("reserved_arguments").get(self.name, {}))
 
     @property
     def reserved_variables(self) -> Mapping[str, str]:
         """Variables that the driver sets, with what a sweep uses instead; of a family with '*'."""
         return passthrough.reserved_variables(self.name)
 
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> local.Recipe | None:
         """How its programs are made on this machine; None: they are only looked for on PATH."""
         return self.wheels.recipe() if self.wheels else None
 
-    def node_build(self) -> NodeBuild | None:
+    def node_build(self) -> local.NodeBuild | None:
         """How its programs are built on a node; None: they have to be there."""
         return None
 
-    def find_local(self) -> Installation | None:
+    def find_local(self) -> local.Installation | None:
         """The engine's programs on this machine, all of them, or None."""
         if recipe := self.recipe():
             return recipe.find()
-        found = programs_in(os.get_exec_path(), {name: (name,) for name in self.programs})
-        return Installation("path", found, "unknown") if found else None
+        found = local.programs_in(os.get_exec_path(), {name: (name,) for name in self.programs})
+        return local.Installation("path", found, "unknown") if found else None
 
-    def install_local(self, progress: Progress) -> Installation:
+    def install_local(self, progress: local.Progress) -> local.Installation:
         """The programs on this machine, made where there is a recipe; raises NixwulfError."""
         if found := self.find_local():
             return found
         if recipe := self.recipe():
-            return make_once(recipe, progress)
+            return local.make_once(recipe, progress)
         raise NixwulfError(self.lacking)
 
     def random_model(self, model: RandomModel) -> Path:
@@ -340,14 +331,9 @@ class Engine(ABC):
         return serving(self, run, run.started)
 
 
-@cache
-def _data(name: str) -> dict[str, Any]:
-    return read_toml(DATA / name)
-
-
 def runs_of(name: str) -> list[dict[str, Any]]:
     """This project's own runs of an engine that ended ok; empty where it was only described."""
-    return [one for one in _data("engines_ran.toml")["runs"] if one["engine"] == name]
+    return [one for one in shipped_table("engines_ran")["runs"] if one["engine"] == name]
 
 
 def engines_without_run(names: Iterable[str | None]) -> list[str]:

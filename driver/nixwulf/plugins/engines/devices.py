@@ -23,22 +23,7 @@ _ASK_S = 300
 
 _SCRIPT = shipped_text("plugins/engines/in_python.sh")
 # A version says little of what a checkout or git installed: releases of exo share one.
-PRINT_VERSIONS = """
-import json, subprocess, sys
-from importlib.metadata import PackageNotFoundError, distribution
-for name in sys.argv[1:]:
-    try:
-        found = distribution(name)
-    except PackageNotFoundError:
-        continue
-    origin = json.loads(found.read_text("direct_url.json") or "{}")
-    commit = origin.get("vcs_info", {}).get("commit_id", "")
-    if "dir_info" in origin:
-        place = origin["url"].removeprefix("file://")
-        asked = ["sh", "-c", 'git -C "$0" rev-parse HEAD', place]
-        commit = subprocess.run(asked, capture_output=True, text=True).stdout
-    print(name, "version", found.version, *([commit[:9]] if commit else []))
-"""
+PRINT_VERSIONS = shipped_text("data/print_versions.txt")
 
 
 def in_python(program: str, code: str, *arguments: str) -> list[str]:

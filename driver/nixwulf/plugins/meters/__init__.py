@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError, quoted
+from nixwulf.core.query import grouped
 from nixwulf.core.registry import choose, discover
 from nixwulf.inventory.cluster import Cluster, Meter, Node
 from nixwulf.nodes.power import Point
@@ -94,10 +95,7 @@ def read(meter: Meter) -> float:
 
 def complaints(nodes: Iterable[Node]) -> list[str]:
     """A sentence for each meter of these nodes that reports no watts now."""
-    fed: dict[Meter, list[str]] = {}
-    for node in nodes:
-        if node.meter:
-            fed.setdefault(node.meter, []).append(node.name)
+    fed = grouped((node.meter, node.name) for node in nodes if node.meter)
 
     def complaint(meter: Meter) -> str:
         try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from nixwulf.core.files import shipped_table
 from nixwulf.core.text import GIB
 from nixwulf.inventory.cluster import LAB_PLATFORM, Node
 from nixwulf.inventory.platforms import load_platform
@@ -21,18 +22,7 @@ from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.plugins.runtime.run import Run, groups_of, of_one_server, servers_of
 
-# Bytes of a value in the cache: blocks of 32 values with their scales (ggml-common.h).
-_CACHE_BYTES = {
-    "f32": 4.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
-    "iq4_nl": 18 / 32,
-}
+_CACHE_BYTES: Mapping[str, float] = shipped_table("cache_bytes")
 BY_MEMORY, FASTEST = "auto", "fastest"
 SPLITS = (BY_MEMORY, "even", "bandwidth", FASTEST)
 """How layers are shared out: as llama.cpp does, and as `layers` does."""

@@ -5,12 +5,11 @@ lib/nccl.nix makes the environment of NixOS's services of the same data.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import shipped_table
 from nixwulf.inventory.cluster import joins_all
 from nixwulf.nodes.ssh import Connection, Unreachable, run_all
 from nixwulf.plugins.runtime.case import OverCables
@@ -33,7 +32,7 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
     """
     if run.fabric is None:
         return {}
-    ends, parts = run.ends(node), _parts()
+    ends, parts = run.ends(node), shipped_table("nccl")
     variables = parts["always"] | parts[run.case.transport or ""]
     # In one order, whichever node is at the other end: Ray gives the head's to all.
     devices = sorted({name for end in ends for name in end.rdma_devices})
@@ -56,11 +55,6 @@ def environment(run: Run, node: Connection) -> dict[str, str]:
         "link_prefix": run.fabric.link_prefix,
     }
     return {name: value.format_map(places) for name, value in variables.items()}
-
-
-@functools.cache
-def _parts() -> dict[str, dict[str, str]]:
-    return read_toml(DATA / "nccl.toml")
 
 
 def log_environment(run: Run) -> dict[str, str]:

@@ -77,7 +77,6 @@ class Declined(RunFailure):
     """A server that answered a request with an HTTP status that is no success."""
 
     def __init__(self, reason: str, status: int) -> None:
-        """Keep the status beside the sentence."""
         super().__init__(reason)
         self.status = status
 

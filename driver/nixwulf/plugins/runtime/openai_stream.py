@@ -67,7 +67,6 @@ class Refused(StreamError):
     """An endpoint that answered a request with an HTTP status other than 200."""
 
     def __init__(self, status: int, path: str, body: str) -> None:
-        """Keep the status beside the sentence."""
         super().__init__(f"The endpoint answered {status} to POST {path}: {_message(body)}.")
         self.status = status
 

@@ -17,7 +17,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from nixwulf.core.errors import InputError, NixwulfError, quoted
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import shipped_table
 from nixwulf.core.secrets import is_secret, use
 
 ARGUMENTS = "arguments"
@@ -123,8 +123,10 @@ def reserved_variables(engine: str) -> dict[str, str]:
     """Those that the driver sets for an engine, with what to use instead: a row a variable."""
     return {
         name: instead
-        for names, instead in _data("reserved_variables").get(engine, {}).items()
-        for name in (chain(*_data("nccl").values()) if names == "nccl.toml" else names.split())
+        for names, instead in shipped_table("reserved_variables").get(engine, {}).items()
+        for name in (
+            chain(*shipped_table("nccl").values()) if names == "nccl.toml" else names.split()
+        )
     }
 
 
@@ -169,7 +171,7 @@ def active(parameters: Mapping[str, object]) -> list[str]:
     """What of a case's arguments and variables runs code, or takes what is the user's, and how."""
     found = []
     for flag, word in _with_flags(arguments(parameters)):
-        if effect := instead_of_flag(flag, _data("passed_options")["flags"]):
+        if effect := instead_of_flag(flag, shipped_table("passed_options")["flags"]):
             found += [f"{flag} {effect}"] if _flag(word) else []
         elif _LEADS.search(word):
             found.append(f"{flag} names a file, an address or a module: {quoted(word)}")
@@ -181,7 +183,7 @@ def active(parameters: Mapping[str, object]) -> list[str]:
     for name, value in given_variables(parameters).items():
         if value is None:
             found.append(f"{name}: null takes your variable of that name")
-        elif effect := _data("passed_options")["variables"].get(name):
+        elif effect := shipped_table("passed_options")["variables"].get(name):
             found.append(f"{name} {effect}")
         elif _names("leading").fullmatch(name) or _LEADS.search(value):
             found.append(f"{name} decides what is loaded, or where: {quoted(value)}")
@@ -196,19 +198,14 @@ def has_key(value: str) -> bool:
 @cache
 def _families() -> re.Pattern[str]:
     """What keys of known services look like."""
-    families = _data("token_families")["families"].values()
+    families = shipped_table("token_families")["families"].values()
     return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(families)})")
 
 
 @cache
 def _names(kind: str) -> re.Pattern[str]:
     """What names of a kind match: 'refused', 'leading' or 'servers'."""
-    return re.compile("|".join(_data("passed_options")[kind]))
-
-
-@cache
-def _data(name: str) -> dict[str, Any]:
-    return read_toml(DATA / f"{name}.toml")
+    return re.compile("|".join(shipped_table("passed_options")[kind]))
 
 
 def _written_secret(words: list[str]) -> str:

@@ -62,7 +62,6 @@ class RunFailure(Exception):
     """A run that does not end ok: its outcome, and one sentence of why."""
 
     def __init__(self, reason: str, outcome: Outcome = "failed") -> None:
-        """Keep the outcome beside the reason."""
         super().__init__(reason)
         self.outcome = outcome
         self.reason = reason

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nixwulf.core import web
 from nixwulf.core.errors import InputError
 from nixwulf.core.metric import Metric
+from nixwulf.core.query import grouped
 from nixwulf.plugins.runtime import passthrough
 from nixwulf.plugins.runtime.openai_stream import require_counts
 from nixwulf.plugins.runtime.request_load import Drafted, LoadTarget, Pass
@@ -244,18 +245,12 @@ async def _counters(client: httpx.AsyncClient) -> dict[str, float]:
 
 def counters(text: str) -> dict[str, float]:
     """The counters of drafts in what /metrics answers, over all their labels."""
-    found: dict[str, float] = {}
-    for name, value in _COUNTER.findall(text):
-        found[name] = found.get(name, 0.0) + float(value)
-    return found
+    return _sums({name: float(value)} for name, value in _COUNTER.findall(text))
 
 
 def _sums(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for one in found:
-        for name, value in one.items():
-            total[name] = total.get(name, 0.0) + value
-    return total
+    values = grouped(pair for one in found for pair in one.items())
+    return {name: sum(each) for name, each in values.items()}
 
 
 def _between(

@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -22,6 +21,7 @@ from markupsafe import Markup
 
 from nixwulf.core.document import Column, Value
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import shipped_text
 from nixwulf.core.query import grouped
 from nixwulf.core.text import clean, plural, unbroken, unit_name
 from nixwulf.report.render import environment
@@ -44,7 +44,6 @@ from nixwulf.results.store import Entry, progress, read_entries
 if TYPE_CHECKING:
     import jinja2
 
-
 FOLDERS = {"models": "model", "platforms": "platform", "fabrics": "fabric"}
 MOST_BYTES = 500_000
 """Of any page; a record whose page would be longer leaves its details to its JSON."""
@@ -54,7 +53,6 @@ _MOST_EXPLAINED = 12
 _MOST_OPTIONS = 300
 _MOST_HIGHLIGHTS = 5
 _SHOWN_ABOVE = frozenset({"schema_version", "kind", "id", "outcome", "failure", "metrics"})
-
 
 _FACETS: dict[str, Callable[[SiteRow], Sequence[str]]] = {
     "kind": lambda row: (row.kind,),
@@ -99,10 +97,8 @@ class Site:
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Every file but the records' own JSON: its name and its text."""
-        static = resources.files("nixwulf")
-        report_css = (static / "report" / "page.css").read_text("utf-8")
-        yield "site.css", report_css + (static / "report" / "site" / "site.css").read_text("utf-8")
-        yield "site.js", (static / "report" / "site" / "site.js").read_text("utf-8")
+        yield "site.css", shipped_text("report/page.css") + shipped_text("report/site/site.css")
+        yield "site.js", shipped_text("report/site/site.js")
         yield from self._index()
         for folder in FOLDERS:
             yield from self._list(folder)
@@ -221,9 +217,7 @@ class Site:
         )
 
     def _records(self) -> Iterator[tuple[str, str]]:
-        rows: dict[str, list[SiteRow]] = defaultdict(list)
-        for row in self.rows:
-            rows[row.source.page].append(row)
+        rows = grouped((row.source.page, row) for row in self.rows)
         for source in self.sources:
             own = rows[source.page]
             context = {

@@ -33,7 +33,7 @@ from nixwulf.core.text import (
     unit_name,
 )
 from nixwulf.results.compare.comparison import Alone, Comparison, Pair, SideValue
-from nixwulf.results.compare.interval import ASSUMED, Basis, Interval
+from nixwulf.results.compare.interval import ASSUMED, Interval
 from nixwulf.results.identity import Identity, Key, differing
 
 _COLUMNS: tuple[Column | str, ...] = (
@@ -309,10 +309,8 @@ def _verdict(comparison: Comparison, names: Names, limit: float) -> list[str]:
 
 def _sessions(comparison: Comparison) -> list[str]:
     """Say what the intervals hold of the difference between sessions, and what that rests on."""
-    found: dict[Basis, list[float]] = defaultdict(list)
-    for pair in comparison.pairs:
-        if pair.interval is not None:
-            found[pair.interval.basis].append(100 * math.sqrt(pair.interval.sessions.of))
+    intervals = [pair.interval for pair in comparison.pairs if pair.interval is not None]
+    found = grouped((one.basis, 100 * math.sqrt(one.sessions.of)) for one in intervals)
     words = {basis: plural(len(errors), "pair") for basis, errors in found.items()}
     sentences = []
     if "assumed" in found:

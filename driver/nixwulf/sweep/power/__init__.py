@@ -16,6 +16,7 @@ from typing import Any
 
 from nixwulf.core.files import DATA, read_toml, shipped_text
 from nixwulf.core.metric import Metric
+from nixwulf.core.query import grouped
 from nixwulf.nodes import power
 from nixwulf.nodes.power import Point, Samples, Window, parse
 from nixwulf.nodes.process import OwnedProcess
@@ -183,9 +184,7 @@ def document(
     if any("watts" in node for node in found.values()) or any("watts" in wall for wall in walls):
         whole["efficiency"] = efficiency(nodes, meters, metrics)
     else:
-        reasons: dict[str, list[str]] = {}
-        for name, entry in found.items():
-            reasons.setdefault(entry["absent"]["watts"], []).append(name)
+        reasons = grouped((entry["absent"]["watts"], name) for name, entry in found.items())
         reported = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
         whole["absent"] = f"No source of watts. {reported}."
     return whole

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,11 @@ class Start:
     description: str = ""
     line: int = 0
     left_out: tuple[Omission, ...] = ()
+
+    def within(self, environment: Mapping[str, Any], left: Iterable[Omission]) -> Start:
+        """Add the variables that stand around a command, and what is left out there."""
+        around = {**environment, **self.environment}
+        return replace(self, environment=around, left_out=(*self.left_out, *left))
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def is_recipe(path: Path) -> bool:
         return True
     try:
         text = read_text(path, MOST_TEXT)
-        return forms.is_document(text) or forms.is_unit(text) or pasted.recognises(text)
+        return bool(forms.is_file(text) or pasted.recognises(text))
     except InputError:
         return False
 
@@ -86,8 +86,8 @@ def is_recipe(path: Path) -> bool:
 def _starts(path: Path) -> Sequence[Start]:
     text = read_text(path, _MOST_YAML)
     source = RecipeFile(str(path), text)
-    if forms.is_unit(text) and not forms.fenced(text):
-        return forms.read_unit(text, source)
+    if (read := forms.text_reader(text)) and not forms.fenced(text):
+        return read(text, source)
     if is_yaml(path) or (forms.is_document(text) and not forms.fenced(text)):
         return forms.read_documents(text, source)
     text = read_text(path, MOST_TEXT)

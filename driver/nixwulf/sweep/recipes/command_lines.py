@@ -19,28 +19,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import DATA, read_toml, shipped_table
 from nixwulf.core.schema import check
 from nixwulf.core.secrets import is_secret
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.plan import MOST_POINTS
 from nixwulf.sweep.recipes import Value
 
-_ACTS: Mapping[str, str] = read_toml(DATA / "wrappers.toml")["acts"]
-_BLOCKS: Mapping[str, str] = read_toml(DATA / "wrappers.toml")["blocks"]
+_ACTS: Mapping[str, str] = shipped_table("wrappers")["acts"]
+_BLOCKS: Mapping[str, str] = shipped_table("wrappers")["blocks"]
 _EXPANDS = re.compile(r"`|\$[A-Za-z_{(0-9@*#?!]|^~")
-_TOKEN = re.compile(
-    r"""(?P<continued>\\[ \t]*\r?\n)
-    |(?P<newline>\n)
-    |(?P<space>[^\S\n]+)
-    |(?P<single>'[^']*+')
-    |(?P<double>"(?:\\.|[^"\\])*+")
-    |(?P<escaped>\\.)
-    |(?P<place>\$?\{\{[^{}\n]*\}\}|<[A-Za-z](?:[^<>;|&\n]*[^<>;|&\s])?>(?=[\s'"/:.,)-]|$))
-    |(?P<acts>[;|&<>()`$])
-    |(?P<plain>(?:(?!\{\{)[^\s'"\\;|&<>()`$])++|\\|\{)""",
-    re.VERBOSE | re.DOTALL,
-)
+_TOKEN = re.compile(shipped_table("wrappers")["token"], re.VERBOSE | re.DOTALL)
 # What a shell does with the output of a command and with the next one; none changes the command.
 _AROUND = re.compile(
     r"(?P<next>&&)|(?P<output>&?>>?[ \t]*(?:&\d|[^\s;|&<>()`$'\"]+)|<[ \t]*/dev/null"
@@ -49,7 +38,7 @@ _AROUND = re.compile(
 _ARRAY = re.compile(r"\$\{#?\w+\[")
 _TEMPLATES = {
     name: re.compile(one, re.MULTILINE)
-    for name, one in read_toml(DATA / "wrappers.toml")["templates"].items()
+    for name, one in shipped_table("wrappers")["templates"].items()
 }
 _ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
 

@@ -5,10 +5,11 @@ have flags alone, so that the command is known. Their keys:
 https://docs.vllm.ai/en/latest/configuration/serve_args.html and
 https://github.com/vllm-project/recipes/blob/main/CONTRIBUTING.md.
 
-Files that start servers: docker-compose, systemd units, configurations of llama-swap, LiteLLM.
+Files that start servers: docker-compose, Dockerfiles, units of systemd and supervisord,
+configurations of llama-swap, LiteLLM.
 https://docs.docker.com/reference/compose-file/services/, systemd.service(5),
 podman-systemd.unit(5),
-https://github.com/mostlygeek/llama-swap, https://docs.litellm.ai/docs/proxy/configs.
+http://supervisord.org/configuration.html, https://github.com/mostlygeek/llama-swap, https://docs.litellm.ai/docs/proxy/configs.
 
 Recipes of sparkrun, and of eugr's spark-vllm-docker, whose form is sparkrun's first one. Their
 keys: https://github.com/spark-arena/sparkrun/blob/main/RECIPES.md. The command is a template that
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -123,9 +124,11 @@ _TAKEN = ("command", "entrypoint", "environment")
 _MACRO = re.compile(r"\$\{(\w+)\}")
 # Keys of units, by what a compose file calls them; and two that each kind of unit has.
 _STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
-_UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="))
+_UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="), ("[program:", "command"))
 _SHELL = {"-c", "-lc", "-ec"}
-_UNIT = re.compile(r"^(?P<key>[A-Z]\w+)[ \t]*=[ \t]*(?P<value>.*)$", re.MULTILINE)
+_PAIRS = re.compile(r"(?<=[\"'\w]),(?=\w+=)")  # of supervisord's variables
+_SUPERVISED = {"command": "ExecStart", "environment": "Environment"}
+_UNIT = re.compile(r"^(?P<key>[A-Za-z]\w+)[ \t]*=[ \t]*(?P<value>.*)$", re.MULTILINE)
 
 
 def is_launch_file(document: Any) -> bool:
@@ -178,10 +181,7 @@ def _service(
             left.append(Omission(f"{name}={value}", "its value stands elsewhere; write it"))
         else:
             kept[name] = value
-    return [
-        replace(one, environment={**kept, **one.environment}, left_out=(*one.left_out, *left))
-        for one in _of_container(block, source, values)
-    ]
+    return [one.within(kept, left) for one in _of_container(block, source, values)]
 
 
 def _of_container(
@@ -237,10 +237,7 @@ def _swapped(
     found = [one for one in read_text(text, source) if find(one.words)] if text else []
     given = dict(str(one).partition("=")[::2] for one in block.get("env") or ())
     left = without_meaning(block, ("cmd", "env"), {})
-    return [
-        replace(one, environment={**given, **one.environment}, left_out=(*one.left_out, *left))
-        for one in found
-    ]
+    return [one.within(given, left) for one in found]
 
 
 def _routed(
@@ -263,18 +260,21 @@ _READERS = {"services": _service, "containers": _service, "model_list": _routed,
 
 
 def is_unit(text: str) -> bool:
-    """Whether a text is a systemd unit, or one of Podman, that starts something."""
+    """Whether a text is a unit of systemd, Podman or supervisord that starts something."""
     return any(head in text and key in text for head, key in _UNITS)
 
 
 def read_unit(text: str, source: RecipeFile) -> list[Start]:
     """What a unit starts, with its environment; raises InputError."""
+    own = re.split(r"(?m)^(?=\[program:)", text)
+    if own[2:]:  # each has its own variables
+        return [one for part in own if is_unit(part) for one in read_unit(part, source)]
     kept: list[tuple[str, str]] = []
     left: list[Omission] = []
     for one in _UNIT.finditer(re.sub(r"\\[ \t]*\n", " ", text)):
-        key, value = one["key"], one["value"].strip()
+        key, value = _SUPERVISED.get(one["key"], one["key"]), one["value"].strip()
         if key not in _STARTING:
-            left.append(Omission(f"{key}={value}", "it is of systemd"))
+            left.append(Omission(f"{key}={value}", "it is of what starts the service"))
         elif value:
             kept.append((key, value))
         else:  # as in a drop-in: what was said before holds no longer
@@ -284,7 +284,7 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
         name: value
         for key, text_of in kept
         if key == "Environment"
-        for name, _, value in (word.partition("=") for word in _split(text_of))
+        for name, _, value in (word.partition("=") for word in _split(_PAIRS.sub(" ", text_of)))
     }
     commands = "\n".join(value.lstrip("-@:+!") for key, value in kept if key == "ExecStart")
     container = {_STARTING[key]: value for key, value in kept}
@@ -293,12 +293,37 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
         found = read_text(commands, source, environment)
     else:
         found = _of_container(container, source, environment)
-    return [
-        replace(
-            one, environment={**environment, **one.environment}, left_out=(*one.left_out, *left)
-        )
-        for one in found
-    ]
+    return [one.within(environment, left) for one in found]
+
+
+# https://docs.docker.com/reference/dockerfile/
+_STARTS = {"FROM": "image", "ENTRYPOINT": "entrypoint", "CMD": "command"}
+_BUILT = re.compile(r"^[ \t]*([A-Z]{3,11})[ \t]+(\S.*)$", re.MULTILINE)
+
+
+def is_dockerfile(text: str) -> bool:
+    """Whether a text is a Dockerfile that starts something."""
+    said = [key for key, _ in _BUILT.findall(text)]
+    return said[:1] in (["FROM"], ["ARG"]) and not {"CMD", "ENTRYPOINT"}.isdisjoint(said)
+
+
+def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
+    """What the image starts by itself, with its variables."""
+    block: dict[str, Any] = {}
+    environment: dict[str, str] = {}
+    left: list[Omission] = []
+    for key, value in _BUILT.findall(re.sub(r"\\[ \t]*\n", " ", text)):
+        if key == "ENV":
+            words = _split(value)
+            pairs = [one.partition("=")[::2] for one in words if "=" in one]
+            environment |= dict(pairs or [(words[0], " ".join(words[1:]))])
+        elif named := _STARTS.get(key):
+            block[named] = parse_yaml(value, source.name) if value.startswith("[") else value
+        else:
+            left.append(Omission(f"{key} {value}", "it is of the image's build"))
+    block["image"] = str(block["image"]).split()[0]
+    found = _of_container(block, source, environment)
+    return [one.within(environment, left) for one in found]
 
 
 _PASSES = 4  # of values that have placeholders themselves
@@ -512,13 +537,19 @@ def _containers(value: Any) -> list[dict[str, Any]]:
     return found
 
 
+def text_reader(text: str) -> Callable[[str, RecipeFile], list[Start]] | None:
+    """The reader of a file that is no YAML: of a unit or a Dockerfile."""
+    return read_unit if is_unit(text) else read_dockerfile if is_dockerfile(text) else None
+
+
 def fenced(text: str) -> bool:
     """Whether a page has such a file, or a unit, in a fence."""
-    return any(_is_file(one["text"]) for one in _FENCE.finditer(text))
+    return any(is_file(one["text"]) for one in _FENCE.finditer(text))
 
 
-def _is_file(text: str) -> bool:
-    return is_document(text) or is_unit(text)
+def is_file(text: str) -> bool:
+    """Whether a text is a file of a form that starts servers."""
+    return is_document(text) or is_unit(text) or is_dockerfile(text)
 
 
 def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:
@@ -531,10 +562,10 @@ def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:
     values = {name: one for each in alone for name, _, one in _VARIABLE.findall(each)}
     known = {name: one for name, one in values.items() if one and not is_secret(name, one)}
     found: list[Start] = []
-    for one in (one for one in fences if _is_file(one["text"])):
+    for one in (one for one in fences if is_file(one["text"])):
         part = "\n" * text.count("\n", 0, one.start("text")) + one["text"]
-        if is_unit(part):
-            found += read_unit(part, source)
+        if read := text_reader(part):
+            found += read(part, source)
         else:
             part = _REFERENCE.sub(lambda use: known.get(use[1] or use[2], use[0]), part)
             found += read_documents(part, source)

@@ -595,12 +595,7 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
     outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
     shown = " ".join(one for one in outer if one != "--")
     around = [Omission(shown, _IN_TOOLBOX)] if shown else []
-    return [
-        replace(
-            one, environment={**environment, **one.environment}, left_out=(*around, *one.left_out)
-        )
-        for one in found
-    ]
+    return [one.within(environment, around) for one in found]
 
 
 def filled(text: str, values: Mapping[str, str] | None = None) -> str:
@@ -637,7 +632,7 @@ def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
     for known in (lambda n: find(words[n : n + _LONGEST_BEGIN]), lambda n: _is_other(words[n])):
         if inside := next(filter(known, places), 0):
             return words[:inside], [Start(tuple(words[inside:]))], ""
-    image = next((n for n in places if of_image(words[n], ())), 0)
+    image = next((n for n in places if " " not in words[n] and of_image(words[n], ())), 0)
     shell = next((n for n in places[:-1] if PurePosixPath(words[n]).name in _SHELLS), 0)
     shell = shell if len(words) > shell + 2 else 0
     if shell or (not image and " " in words[-1] and _wrappers()["talk"].isdisjoint(words)):

@@ -348,11 +348,8 @@ def to_terminal(repeats: Sequence[Repeat], folder: str) -> None:
     before = Column("published" if "published" in sources else "earlier run", number=True)
     columns = [*_COLUMNS[:2], before, *_COLUMNS[2:]]
     console.print(rich_table(Table(columns, [_row(repeat) for repeat in repeats])))
-    said: set[str] = set()
-    for repeat in repeats:
-        text = _sentences(repeat, folder)
-        if text and text not in said:
-            said.add(text)
+    for text in dict.fromkeys(_sentences(repeat, folder) for repeat in repeats):
+        if text:
             say(console, text)
     inside = sum(repeat.verdict == INSIDE for repeat in repeats)
     say(console, f"{inside} of {plural(len(repeats), 'number')} inside the tolerance.")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nixwulf.inventory.cluster import Node, load_cluster, parse_cluster
-from nixwulf.inventory.platforms import is_generic, load_platform, platform_names
+from nixwulf.inventory.platforms import is_generic, load_platform, platform_names, platform_of
 from nixwulf.nodes.facts import parse_facts
-from nixwulf.ops.survey.draft import draft, platform_of, render
+from nixwulf.ops.survey.draft import draft, render
 from nixwulf.ops.survey.machines import parse
 from nixwulf.plugins.gates import all_gates, context_of_cluster, result_of
 from predict_command import refused, ways
@@ -91,7 +91,7 @@ def test_a_machine_has_its_platform_the_gates_of_its_chip_and_a_prediction(machi
 
 @pytest.mark.parametrize("machine", [one for one in MACHINES if is_generic(one["platform"])])
 def test_of_a_chip_that_nobody_knows_is_said_that_it_is_not_predicted(machine):
-    _, (why,) = platform_of(surveyed(machine))
+    _, (why,) = platform_of(surveyed(machine).signs)
     assert "it is measured, and not predicted" in why
 
 
@@ -99,29 +99,29 @@ def test_of_a_chip_that_nobody_knows_is_said_that_it_is_not_predicted(machine):
     "filler", ["To be filled by O.E.M.", "Default string", "System Product Name", " \t"]
 )
 def test_a_filler_of_the_firmwares_maker_is_no_product(filler):
-    found, (why,) = platform_of(surveyed({"product": filler, "cpu": "Intel(R) N97"}))
+    found, (why,) = platform_of(surveyed({"product": filler, "cpu": "Intel(R) N97"}).signs)
     assert (found, why[:29]) == ("intel-n", "The firmware names no product")
-    found, _ = platform_of(surveyed({"product": filler}))
+    found, _ = platform_of(surveyed({"product": filler}).signs)
     assert found == "generic-x86_64"
 
 
 def test_of_several_cards_and_chips_the_file_says_so():
     both = {"product": "", "pci": ["10de:2204", "10de:2204", "1002:150e"]}
-    found, why = platform_of(surveyed(both))
+    found, why = platform_of(surveyed(both).signs)
     assert found == "rtx-3090"
     assert "which ryzen-ai-300 has too" in why[0]
     assert "It has 2 of them; predictions are of one." in why[0]
 
 
 def test_a_card_of_one_identifier_and_another_memory_is_another_card():
-    found, _ = platform_of(surveyed({"product": "", "pci": ["1002:744c"], "vram_gib": 20}))
+    found, _ = platform_of(surveyed({"product": "", "pci": ["1002:744c"], "vram_gib": 20}).signs)
     assert found == "generic-x86_64"
 
 
 @pytest.mark.parametrize("system", ["aarch64", "arm64"])
 def test_a_chip_under_another_system_is_none(system):
     machine = {"product": "", "system": system, "cpu": "Intel(R) N100", "pci": ["10de:2684"]}
-    found, _ = platform_of(surveyed(machine))
+    found, _ = platform_of(surveyed(machine).signs)
     assert is_generic(found)
 
 
@@ -167,7 +167,7 @@ def test_a_cable_of_half_its_lanes_between_boxes_known_by_their_chip_is_refused(
         {
             "name": name,
             "ssh": name,
-            "platform": platform_of(surveyed(MACHINES[1]))[0],
+            "platform": platform_of(surveyed(MACHINES[1]).signs)[0],
             "fabrics": {"tb": {"interface": "thunderbolt0", "address": f"10.1.0.{end}"}},
         }
         for end, name in enumerate("ab", 1)

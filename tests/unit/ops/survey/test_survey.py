@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nixwulf.inventory.platforms import platform_of
 from nixwulf.nodes.interfaces import Cable, Hardware, RdmaPort
 from nixwulf.ops.deploy.machine import Disk
-from nixwulf.ops.survey.draft import draft, platform_of, render
+from nixwulf.ops.survey.draft import draft, render
 from nixwulf.ops.survey.fabrics import meshes
 from nixwulf.ops.survey.machines import check_different, node_names
 from nixwulf.ops.survey.wires import Reach, candidates, pairs_to_try, wires
@@ -378,7 +379,7 @@ def test_the_fastest_wire_is_first_and_sshs_last_among_equals():
     ],
 )
 def test_a_platform_is_known_by_its_product_or_else_uncertain(made, platform, words):
-    found, why = platform_of(machine("a", **made))
+    found, why = platform_of(machine("a", **made).signs)
     assert found == platform
     assert words in " ".join(why)
     assert bool(words) == bool(why)

@@ -36,6 +36,9 @@ def case(imported, text, name="recipe.txt"):
         "{} | tee log",
         "Then run it, that's all:\n\n```\n{}\n```\nIt's fast.",
         "ssh node1 {}",
+        "pdsh -w spark[1-2] '{}'",
+        "ansible sparks -b -m shell -a '{}'",
+        "FROM ubuntu:24.04\nRUN apt-get update\nCMD {}",
         "bash -c '{}'",
         "alias run='{}'\nrun --port 8000",
         "docker run --gpus all \\\n  -v $HOME/m:/m \\\n  image:latest \\\n  {}\nsleep 5 || true",
@@ -165,7 +168,47 @@ Restart=always
 """
     block, named = case(imported, text, "llama.service")
     assert block["parameters"]["environment"] == [{"A": "1", "B": "2"}]
-    assert "Restart=always: it is of systemd" in named
+    assert "Restart=always: it is of what starts the service" in named
+
+
+def test_programs_of_supervisord_are_cases_with_their_own_variables(imported):
+    text = f"""\
+[program:one]
+command=/usr/bin/{LLAMA} --port 8081
+environment=A="1",B="two words"
+autorestart=true
+
+[program:two]
+command={VLLM}
+"""
+    document, named = imported(text, "models.conf")
+    assert document["matrix"]["parameters"]["environment"] == [{"A": "1", "B": "two words"}]
+    assert "environment" not in document["include"][0]["parameters"]
+    assert "autorestart=true: it is of what starts the service" in named
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'ENTRYPOINT ["/app/llama-server"]\nCMD ["-m", "/m/a.gguf", "-ub", "1024"]',
+        "CMD ./llama-server -m /m/a.gguf \\\n  -ub 1024",
+    ],
+)
+def test_a_dockerfile_is_what_its_image_starts(imported, lines):
+    text = f"FROM ghcr.io/ggml-org/llama.cpp:full AS run\nENV A=1 B=2\nEXPOSE 8080\n{lines}\n"
+    block, named = case(imported, text, "Dockerfile")
+    assert (block["engine"], block["model"]) == (["llama.cpp"], ["a"])
+    assert block["parameters"]["n_ubatch"] == [1024]
+    assert block["parameters"]["environment"] == [{"A": "1", "B": "2"}]
+    assert "EXPOSE 8080: it is of the image's build" in named
+
+
+def test_where_the_servers_of_replicas_meet_is_named_and_no_argument(imported):
+    text = f"{VLLM.replace('-tp 2', '-dp 2')} --data-parallel-address 10.0.0.1 -dpp 13345"
+    block, named = case(imported, text)
+    assert (block["nodes"], block["parallelism"]) == ([2], ["replicas"])
+    assert "arguments" not in block["parameters"]
+    assert len([one for one in named if "starts a server on each node" in one]) == 2
 
 
 def test_models_of_llama_swap_are_cases(imported):

@@ -232,7 +232,6 @@ def wait_until_listening(run: Run) -> None:
 
 
 def _workers(run: Run) -> list[OwnedProcess]:
-    """The workers of this run's nodes."""
     names = {node.node.name for node in run.workers}
     return [p for p in run.owned if p.node in names and f"-{_WORKER}-" in p.unit]
 

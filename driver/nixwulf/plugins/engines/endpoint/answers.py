@@ -13,19 +13,7 @@ from typing import Any
 
 from nixwulf.core.secrets import cut
 from nixwulf.plugins.engines.endpoint import server
-from nixwulf.plugins.runtime.openai import (
-    GREEDY,
-    TOP,
-    Answer,
-    Completer,
-    Declined,
-    Endpoint,
-    Position,
-    Prompt,
-    Token,
-    logarithm,
-    text_token,
-)
+from nixwulf.plugins.runtime import openai
 from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS, PATHS, TOKEN_CHARACTERS, unstreamed
 from nixwulf.plugins.runtime.run import Run, RunFailure
 
@@ -36,7 +24,7 @@ _WANTED: Mapping[str, Mapping[str, Any]] = {
     _CHAT: {"logprobs": True, "top_logprobs": 5},
 }
 # Of vLLM: tokens by their numbers, in the answer and in the lists of the likeliest.
-_NUMBERED = {"logprobs": TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
+_NUMBERED = {"logprobs": openai.TOP, "return_tokens_as_token_ids": True, "return_token_ids": True}
 _NO_SUCH_KEY = (400, 422, 501)
 _KEY_WANTED = (401, 403)
 _NO_SUCH_PATH = (404, 405)
@@ -50,16 +38,18 @@ class TextAnswers:
     api: of PATHS. wanted: how the server is asked for log-probabilities; empty: it gives none.
     """
 
-    endpoint: Endpoint
+    endpoint: openai.Endpoint
     api: str
     wanted: Mapping[str, Any]
     context: int = 0
 
-    def prompt(self, tokens: int) -> Prompt | None:
+    def prompt(self, tokens: int) -> openai.Prompt | None:
         """None: nobody knows how many tokens a text has there."""
         return None
 
-    def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
+    def complete(
+        self, prompt: openai.Prompt, given: Sequence[openai.Token], count: int
+    ) -> openai.Answer | None:
         """Its tokens by their texts; None where it is to begin with some."""
         if given:
             return None
@@ -68,7 +58,7 @@ class TextAnswers:
         return positions(self.endpoint.post(PATHS[self.api], request), count)
 
 
-def positions(answer: Any, count: int) -> Answer:
+def positions(answer: Any, count: int) -> openai.Answer:
     """The first tokens of an answer by their texts, with probabilities, if any; else its words.
 
     A chat lists each token with all that is known of it, a completion has a list of each kind.
@@ -85,38 +75,38 @@ def positions(answer: Any, count: int) -> Answer:
     return found[:count]
 
 
-def _tokens(logprobs: object) -> Answer:
+def _tokens(logprobs: object) -> openai.Answer:
     if not isinstance(logprobs, dict):
         return ()
     if parts := logprobs.get("content"):
         listed = ((one["token"], one.get("top_logprobs") or ()) for one in parts)
         return tuple(
-            Position(
-                text_token(token),
-                {text_token(one["token"]): logarithm(one["logprob"]) for one in top},
+            openai.Position(
+                openai.text_token(token),
+                {openai.text_token(one["token"]): openai.logarithm(one["logprob"]) for one in top},
             )
             for token, top in listed
         )
     tokens = logprobs.get("tokens") or ()
     tops = logprobs.get("top_logprobs") or [{}] * len(tokens)
     return tuple(
-        Position(
-            text_token(token),
-            {text_token(one): logarithm(value) for one, value in (top or {}).items()},
+        openai.Position(
+            openai.text_token(token),
+            {openai.text_token(one): openai.logarithm(value) for one, value in (top or {}).items()},
         )
         for token, top in zip(tokens, tops, strict=True)
     )
 
 
-def _words(choice: Mapping[str, Any], count: int) -> Answer:
+def _words(choice: Mapping[str, Any], count: int) -> openai.Answer:
     message = choice.get("message") or {}
     texts = (choice.get("text"), *(message.get(name) for name in MESSAGE_TEXTS))
     text = next((one for one in texts if isinstance(one, str) and one), "")
     text = cut(text, count * TOKEN_CHARACTERS)
-    return tuple(Position(word, {}) for word in re.findall(r"\s*\S+", text))
+    return tuple(openai.Position(word, {}) for word in re.findall(r"\s*\S+", text))
 
 
-def require_answer(endpoint: Endpoint, run: Run) -> None:
+def require_answer(endpoint: openai.Endpoint, run: Run) -> None:
     """Ask for one token: that loads the model, and shows whether there are probabilities.
 
     The prompt is that of the texts, so that a server's cache of prompts is the same for all.
@@ -127,13 +117,13 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
     plain = TextAnswers(endpoint, api, {})
     try:
         try:
-            replace(plain, wanted=_WANTED[api]).complete(GREEDY, (), 1)
+            replace(plain, wanted=_WANTED[api]).complete(openai.GREEDY, (), 1)
             run.engine_found[endpoint.base_url, _PROBABILITIES] = (api,)
-        except Declined as refusal:
+        except openai.Declined as refusal:
             if refusal.status not in _NO_SUCH_KEY:
                 raise
-            plain.complete(GREEDY, (), 1)
-    except Declined as refusal:
+            plain.complete(openai.GREEDY, (), 1)
+    except openai.Declined as refusal:
         if refusal.status in _KEY_WANTED:
             raise server.refused(endpoint, refusal.status) from None
         if refusal.status in _NO_SUCH_PATH and api != _CHAT:
@@ -144,7 +134,7 @@ def require_answer(endpoint: Endpoint, run: Run) -> None:
         raise
 
 
-def completer(endpoint: Endpoint, run: Run, context: int) -> Completer:
+def completer(endpoint: openai.Endpoint, run: Run, context: int) -> openai.Completer:
     """How a server that was identified and has answered is asked for texts.
 
     context: tokens that it should have room for.
@@ -160,7 +150,7 @@ def completer(endpoint: Endpoint, run: Run, context: int) -> Completer:
     return TextAnswers(endpoint, api, _WANTED[api] if given else {})
 
 
-def _room_of_slot(endpoint: Endpoint) -> int:
+def _room_of_slot(endpoint: openai.Endpoint) -> int:
     document = server.ask(endpoint, server.PROPERTIES).json
     try:
         return int(document["default_generation_settings"]["n_ctx"])
@@ -168,7 +158,7 @@ def _room_of_slot(endpoint: Endpoint) -> int:
         return 0
 
 
-def _room_of_model(endpoint: Endpoint) -> int:
+def _room_of_model(endpoint: openai.Endpoint) -> int:
     models = server.ask(endpoint, server.MODELS).json
     try:
         return next(int(m["max_model_len"]) for m in models["data"] if m["id"] == endpoint.model)

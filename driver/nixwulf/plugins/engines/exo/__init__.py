@@ -122,8 +122,7 @@ def require_placement(model: str, case: Case, answer: Any) -> Mapping[str, Any]:
                     return dict(placed)
                 reason = preview.get("error") or reason
     except (KeyError, TypeError, AttributeError, StopIteration):
-        problem = f"exo previewed no placements: {cut(str(answer), 200)}."
-        raise RunFailure(problem) from None
+        raise RunFailure(f"exo previewed no placements: {cut(str(answer), 200)}.") from None
     how = f"{wanted['sharding']}, {wanted['instance_meta']} on {case.nodes} nodes"
     reason = reason or "it offers no such placement"
     raise RunFailure(f"exo cannot place {model!r} as {how}: {reason}.")
@@ -150,10 +149,9 @@ def creation(
         faces = answer.get(node, {}).get("interfaces", ())
         name = next((known[one["ipAddress"]] for one in faces if one["ipAddress"] in known), None)
         if name is None:
-            reason = (
+            raise RunFailure(
                 f"exo's node {node!r} has no address of the cluster file: {cut(str(faces), 200)}."
             )
-            raise RunFailure(reason)
         names[node] = name
     # A part's own place in its list is its rank.
     ranks = {[one["ip"] for one in ring].index(_NO_HOSTS[0]): names[node]
@@ -179,8 +177,7 @@ def placed_instance(model: str, before: Collection[str], answer: Any) -> Instanc
             if id_ not in before and found.model == model:
                 return found
     except (KeyError, TypeError, AttributeError, StopIteration):
-        problem = f"exo listed no instances: {cut(str(answer), 200)}."
-        raise RunFailure(problem) from None
+        raise RunFailure(f"exo listed no instances: {cut(str(answer), 200)}.") from None
     reason = f"exo took the request to place {model!r} and did not place it; read the head's log."
     raise RunFailure(reason)
 
@@ -448,13 +445,8 @@ def _on_fabric(run: Run, previewed: Mapping[str, object], networks: object) -> E
 
 def _help(run: Run) -> dict[str, str]:
     """What `exo --help` prints, by the name of the node."""
-
-    def printed(node: Connection) -> str:
-        program = run.program("exo", node)
-        return run.output(node, HELP, program)
-
-    names = (node.node.name for node in run.nodes)
-    return dict(zip(names, each(printed, run.nodes), strict=True))
+    printed = each(lambda node: run.output(node, HELP, run.program("exo", node)), run.nodes)
+    return dict(zip((node.node.name for node in run.nodes), printed, strict=True))
 
 
 @contextmanager
@@ -529,5 +521,4 @@ def _ask(endpoint: Endpoint, request: ExoRequest) -> Any:
             return answer.json
         words = answer.text
     words = cut(" ".join(words.split()), 300)
-    reason = f"exo did not answer {request.method} {request.path}: {words}."
-    raise RunFailure(reason)
+    raise RunFailure(f"exo did not answer {request.method} {request.path}: {words}.")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
-from nixwulf.core.files import cache_dir, sha256_of, shipped_text
+from nixwulf.core.files import cache_dir, sha256_of, shipped_table, shipped_text
 from nixwulf.core.text import fingerprint
 from nixwulf.plugins.engines.local import Making, NodeBuild, Progress, Recipe, locked, printed
 
@@ -41,23 +41,8 @@ SDIST_URL = (
 _SDIST_FOLDER = "llama_cpp_python-0.3.36"
 # Of the source that the sdist vendors, as its own copy of the submodule says.
 SOURCE_COMMIT = "0c1e570"
-BUILD_OPTIONS = (
-    "-DCMAKE_BUILD_TYPE=Release",
-    "-DBUILD_SHARED_LIBS=OFF",
-    "-DGGML_NATIVE=ON",
-    "-DGGML_RPC=ON",
-    # Otherwise git is asked, and answers for whatever repository is around the cache.
-    "-DLLAMA_BUILD_NUMBER=0",
-    f"-DLLAMA_BUILD_COMMIT={SOURCE_COMMIT}",
-    "-DLLAMA_BUILD_APP=OFF",
-    "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_TESTS=OFF",
-    # The next three would look for packages or fetch files during the build.
-    "-DLLAMA_BUILD_UI=OFF",
-    "-DLLAMA_OPENSSL=OFF",
-    "-DLLAMA_USE_PREBUILT_UI=OFF",
-    # Of 6 MB of log, 5 were warnings.
-    "-DLLAMA_ALL_WARNINGS=OFF",
+BUILD_OPTIONS = tuple(
+    one.format(commit=SOURCE_COMMIT) for one in shipped_table("build_options")["llama.cpp"]
 )
 BUILD_TARGETS = ("llama-bench", "llama-server", "ggml-rpc-server")
 # In the version of a build here, and so in its records: raised when local_recipe() changes.

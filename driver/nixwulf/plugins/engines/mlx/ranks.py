@@ -45,7 +45,6 @@ private && umask 077 && printf %s "$2" >"$state/$1" && echo "$state/$1"
 """
 _REMOVE = SHELL + 'private && rm -f "$state/$1"'
 
-
 _PRINT_DEVICE = f"""
 import mlx.core as mx
 if "gpu" not in str(mx.default_device()):
@@ -61,9 +60,7 @@ _REMEDY = (
     "install MLX for it there, as 'pip install \"mlx[cuda13]\"' does for NVIDIA's, in the "
     "environment of "
 )
-_NO_SEND = (
-    "MLX crosses NVIDIA's nodes by NCCL, for which it has no send, so no pipeline; take tensor"
-)
+_NO_SEND = "MLX crosses NVIDIA's nodes by NCCL, without send and so no pipeline; take tensor"
 _MIXED = "MLX has no backend between nodes of CUDA and others; take nodes of one kind of GPU"
 
 

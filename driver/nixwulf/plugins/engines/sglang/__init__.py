@@ -11,29 +11,10 @@ from nixwulf.core.registry import parameters_of
 from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import (
-    Performance,
-    Splits,
-    devices,
-    equal_or_repeated_kv_heads,
-    kept_servers,
-)
-from nixwulf.plugins.engines.kept_servers import RankedServer
+from nixwulf.plugins import engines
+from nixwulf.plugins.engines import devices, kept_servers
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
-from nixwulf.plugins.runtime import nccl, passthrough, speculation
-from nixwulf.plugins.runtime.openai import (
-    GREEDY,
-    TOP,
-    Answer,
-    Endpoint,
-    Position,
-    Prompt,
-    Token,
-    text_of,
-    tokens_of,
-    whole,
-    without_tokens,
-)
+from nixwulf.plugins.runtime import nccl, openai, passthrough, speculation
 from nixwulf.plugins.runtime.run import Run
 
 _PORT = 30000
@@ -55,7 +36,7 @@ _ALGORITHMS = {
 }
 
 
-class SGLang(RankedServer):
+class SGLang(kept_servers.RankedServer):
     """SGLang's OpenAI-compatible server, one GPU a node: never run by the project.
 
     No wheel of it computes on a CPU, so that the lab has none: what is started and read is that of
@@ -88,8 +69,8 @@ class SGLang(RankedServer):
     api_port = _PORT
     # Its layers took vLLM's rules: heads divide, key-value heads divide or repeat
     # (srt/layers/linear.py of https://github.com/sgl-project/sglang).
-    splits = Splits(even_heads=True, kv_heads=equal_or_repeated_kv_heads)
-    performance = Performance(family="vllm")
+    splits = engines.Splits(even_heads=True, kv_heads=engines.equal_or_repeated_kv_heads)
+    performance = engines.Performance(family="vllm")
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """More of the GPU than there is; and a draft over a pipeline."""
@@ -186,15 +167,17 @@ _CHARACTERS = 8
 class Generate:
     """A completer that gives prompts as numbers; context: tokens that there is room for."""
 
-    endpoint: Endpoint
+    endpoint: openai.Endpoint
     context: int
 
-    def prompt(self, tokens: int) -> Prompt | None:
+    def prompt(self, tokens: int) -> openai.Prompt | None:
         """The first tokens of the text, as the model's tokenizer makes them; raises RunFailure."""
-        found = self._tokens(text_of(tokens * _CHARACTERS, self.endpoint.run.case.seed))
+        found = self._tokens(openai.text_of(tokens * _CHARACTERS, self.endpoint.run.case.seed))
         return found[:tokens] if len(found) >= tokens else None
 
-    def complete(self, prompt: Prompt, given: Sequence[Token], count: int) -> Answer | None:
+    def complete(
+        self, prompt: openai.Prompt, given: Sequence[openai.Token], count: int
+    ) -> openai.Answer | None:
         """With a beginning, that is a part of the prompt."""
         before = self._tokens(prompt) if isinstance(prompt, str) else prompt
         sampling = {"temperature": 0, "max_new_tokens": count, "ignore_eos": True}
@@ -202,25 +185,25 @@ class Generate:
             "input_ids": [*before, *given],
             "sampling_params": sampling,
             "return_logprob": True,
-            "top_logprobs_num": TOP,
+            "top_logprobs_num": openai.TOP,
         }
-        return whole(positions(self.endpoint.post("/generate", request)), count)
+        return openai.whole(positions(self.endpoint.post("/generate", request)), count)
 
     def _tokens(self, text: str) -> list[int]:
         request = {"model": self.endpoint.model, "prompt": text}
-        return tokens_of(self.endpoint.post("/tokenize", request))
+        return openai.tokens_of(self.endpoint.post("/tokenize", request))
 
 
-def context_of(endpoint: Endpoint) -> int:
+def context_of(endpoint: openai.Endpoint) -> int:
     """Tokens that a server has room for, which it says when it tokenizes; raises RunFailure."""
-    answer = endpoint.post("/tokenize", {"model": endpoint.model, "prompt": GREEDY})
+    answer = endpoint.post("/tokenize", {"model": endpoint.model, "prompt": openai.GREEDY})
     try:
         return int(answer["max_model_len"])
     except (KeyError, TypeError, ValueError):
-        raise without_tokens(answer) from None
+        raise openai.without_tokens(answer) from None
 
 
-def positions(answer: Any) -> Answer:
+def positions(answer: Any) -> openai.Answer:
     """The tokens of an answer: lists of a logarithm, a token's number and its text.
 
     https://github.com/sgl-project/sglang: srt/managers/tokenizer_manager.py of 0.5.10.
@@ -231,11 +214,11 @@ def positions(answer: Any) -> Answer:
         found = answer["meta_info"]
         tokens, tops = found["output_token_logprobs"], found["output_top_logprobs"]
         given = tuple(
-            Position(int(one[1]), {int(other[1]): float(other[0]) for other in top or ()})
+            openai.Position(int(one[1]), {int(other[1]): float(other[0]) for other in top or ()})
             for one, top in zip(tokens, tops, strict=True)
         )
     except (KeyError, IndexError, TypeError, ValueError, OverflowError):
-        raise without_tokens(answer) from None
+        raise openai.without_tokens(answer) from None
     if not given:
-        raise without_tokens(answer)
+        raise openai.without_tokens(answer)
     return given

@@ -19,14 +19,8 @@ from nixwulf.inventory.fabrics import TCP
 from nixwulf.nodes import container
 from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection
-from nixwulf.plugins.engines import (
-    Performance,
-    Splits,
-    devices,
-    equal_or_repeated_kv_heads,
-    kept_servers,
-)
-from nixwulf.plugins.engines.kept_servers import RankedServer
+from nixwulf.plugins import engines
+from nixwulf.plugins.engines import devices, kept_servers
 from nixwulf.plugins.engines.local import Wheels
 from nixwulf.plugins.engines.serving import MeasuredRun, Serving, serving
 from nixwulf.plugins.engines.vllm import ray
@@ -76,7 +70,7 @@ WHEELS = Wheels(
 )
 
 
-class Vllm(RankedServer):
+class Vllm(kept_servers.RankedServer):
     """vLLM's OpenAI-compatible server, one GPU a node.
 
     All processes of a node get the same variables, because one that only some have is a silent
@@ -117,10 +111,10 @@ class Vllm(RankedServer):
     # layers assert that key-value heads divide, or repeat where there are fewer of them than nodes
     # (vllm/config/model.py, vllm/model_executor/models/llama.py of
     # https://github.com/vllm-project/vllm).
-    splits = Splits(even_heads=True, kv_heads=equal_or_repeated_kv_heads)
+    splits = engines.Splits(even_heads=True, kv_heads=engines.equal_or_repeated_kv_heads)
     # Without graphs it is another engine: starting kernels one by one is most of its time. Across
     # nodes of AMD APUs it runs so by default, because capture hangs there.
-    performance = Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
+    performance = engines.Performance(family="vllm", eager_family="vllm-eager", eager_on=("amd",))
 
     def unsupported(self, point: Mapping[str, Any]) -> str | None:
         """More of the context or the GPU than there is; and Ray in toolboxes."""

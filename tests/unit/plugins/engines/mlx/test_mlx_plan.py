@@ -214,7 +214,7 @@ def test_a_device_that_mlx_does_not_tell_is_a_warning_and_the_platforms_counts(t
     ("devices_of", "parallelism", "reason"),
     [
         (("cuda", "cpu"), "tensor", "no backend between nodes of CUDA and others"),
-        (("cuda", "cuda"), "pipeline", "it has no send, so no pipeline; take tensor"),
+        (("cuda", "cuda"), "pipeline", "without send and so no pipeline; take tensor"),
     ],
 )
 def test_nodes_of_unknown_gpus_that_mlx_cannot_join_are_unsupported(

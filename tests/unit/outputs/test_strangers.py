@@ -1,0 +1,152 @@
+"""What strangers' files have around and inside results, in the forms in which they post them."""
+
+import pytest
+
+from nixwulf.core.errors import InputError
+from nixwulf.results.importing import UserMetadata, reading_of
+from tool_outputs import fixture
+
+ONE = UserMetadata(("generic-x86_64",), nodes=1)
+# hand-made: its closing line (form: github.com/LostRuins/koboldcpp, gpttype_adapter.cpp)
+KOBOLD = (
+    "[14:02:11] CtxLimit:1836/16384, Amt:412/512, Init:0.05s, Process:4.73s (301.06T/s), "
+    "Generate:22.39s (18.40T/s), Total:27.12s\n"
+)
+# hand-made: a server asked over the network (form: github.com/EleutherAI/lm-evaluation-harness)
+ASKED = """\
+local-completions (model=Qwen/Qwen3-30B,base_url=http://10.1.2.3:8000/v1,num_concurrent=16), limit: None
+|Tasks|Version|     Filter     |n-shot|  Metric   |   |Value |   |Stderr|
+|-----|------:|----------------|-----:|-----------|---|-----:|---|-----:|
+|gsm8k|      3|flexible-extract|     5|exact_match|↑  |0.9120|±  |0.0078|
+"""  # noqa: E501
+# hand-made: a difference of two tables (form: the fixture llama-bench/two-depths.md)
+DIFFERENCE = """\
+@@ -1,4 +1,4 @@
+ | model | size | params | backend | ngl | test | t/s |
+-| gpt-oss 120B MXFP4 MoE | 59.02 GiB | 116.83 B | Vulkan | 99 | tg128 | 33.10 ± 0.02 |
+-build: 16724b5b (6000)
++| gpt-oss 120B MXFP4 MoE | 59.02 GiB | 116.83 B | Vulkan | 99 | tg128 | 35.90 ± 0.02 |
++build: 7049736b (7050)
+"""
+
+
+def _said(tmp_path, text, metadata=ONE):
+    path = tmp_path / "posted.txt"
+    path.write_text(text)
+    return " ".join(reading_of(path, metadata).sentences())
+
+
+def test_koboldcpps_line_keeps_its_context_its_answer_and_its_times(records):
+    (record,) = records(KOBOLD, ONE)
+    for one in record["metrics"]:
+        assert one["conditions"] == {"n_gen": 412, "max_context": 16384}
+        observed = {"context_used": 1836, "n_gen_limit": 512, "init_s": 0.05, "total_s": 27.12}
+        assert one["observed"].items() >= observed.items()
+    (record,) = records(KOBOLD.replace("Amt:412/512, ", ""), ONE)
+    assert record["metrics"][0]["conditions"] == {"max_context": 16384}
+
+
+def test_a_model_that_is_asked_over_the_network_is_kept_and_its_address_is_named(tmp_path, records):
+    (record,) = records(ASKED, ONE)
+    assert record["case"]["model"] == "Qwen/Qwen3-30B"
+    said = _said(tmp_path, ASKED)
+    assert "line 1: base_url (an address)" in said
+    assert "10.1.2.3" not in said + str(record)
+
+
+def test_a_difference_of_two_tables_is_refused_with_its_line(records):
+    with pytest.raises(InputError, match="line 3 .* removed or added"):
+        records(DIFFERENCE, ONE)
+    with pytest.raises(InputError, match="line 1 .* removed or added"):
+        records(DIFFERENCE.partition("s |\n")[2].replace("-|", "+ |"), ONE)
+
+
+def _as_sheet(text):
+    """The rows of a table of Markdown as a sheet that has units and deviations in its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
+    units = {"size": "size (MiB)", "params": "params (M)"}
+    sheet = [",".join([*(units.get(name, name) for name in rows[0]), "stddev"])]
+    for row in rows[1:]:
+        size, params, (speed, deviation) = (
+            row[1].split()[0],
+            row[2].split()[0],
+            row[-1].split(" ± "),
+        )
+        sheet.append(",".join([row[0], size, params, *row[3:-1], speed, deviation]))
+    return "\n".join([*sheet, ""])
+
+
+def test_units_and_deviations_in_the_head_of_a_sheet_are_read(records):
+    text = fixture("llama-bench/two-depths.md")
+    (record,), (sheet,) = records(text, ONE), records(_as_sheet(text), ONE)
+    assert sheet["metrics"] == record["metrics"]
+    assert sheet["model"] == record["model"]
+
+
+def test_what_markdown_and_html_write_for_a_sign_is_that_sign(records):
+    text = fixture("llama-bench/two-depths.md").replace("F16", "Q4_K - Medium")
+    model = records(text, ONE)[0]["model"]
+    assert model["weights"] == "Q4_K - Medium"
+    for old, new in (
+        ("Q4_K", r"Q4\_K"),
+        (" - M", r" \- M"),
+        ("MiB", "MiB&#8203;"),
+        (" ", "&nbsp;"),
+    ):
+        assert records(text.replace(old, new), ONE)[0]["model"] == model
+    page = "<table><tr><td>" + text.replace("| ", "<td>").replace("MiB", "&nbsp;MiB")
+    assert "\xa0" not in str(records(page.replace("<table>", "<p>") + "\n" + text, ONE))
+    (record,) = records(text.replace("Q4_K - Medium", r"Q4\|K\*"), ONE)
+    assert record["model"]["weights"] == "Q4|K*"
+
+
+def test_a_sentence_about_a_key_is_no_result(records):
+    # no output: a sentence about one
+    said = 'If ollama says "eval rate: 99.00 tokens/s", or eval rate: 98.00 tokens/s, it is fast.\n'
+    # hand-made: two closing lines (form: tests/support/closing_lines.toml)
+    closing = "prompt eval rate:     200.00 tokens/s\neval rate:            33.02 tokens/s\n"
+    for prefix in ("", "| ", "ollama-1  | ", "[14:02:11] ", "  **", "14:02:11: "):
+        text = said + prefix + closing.replace("\n", f"\n{prefix}", 1)
+        found = [one for record in records(text, ONE) for one in record["metrics"]]
+        assert [(one["name"], one["value"]) for one in found] == [
+            ("prompt", 200.0),
+            ("decode", 33.02),
+        ]
+    with pytest.raises(InputError):
+        records(said, ONE)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        # hand-made: no request was answered (form: tests/support/tool_outputs.py, SERVED)
+        (
+            "============ Serving Benchmark Result ============\n"
+            "Successful requests:                     0\n"
+            "Failed requests:                         32\n"
+            "Maximum request concurrency:             8\n"
+            "Benchmark duration (s):                  0.41\n"
+            "Output token throughput (tok/s):         0.00\n",
+            ("Maximum request concurrency (8)", "Benchmark duration (s) (0.41)"),
+        ),
+        # hand-made: a wrong result (form: the fixture hpl/residual-failed.txt)
+        (
+            "T/V                N    NB     P     Q               Time                 Gflops\n"
+            "-----------------------------------------------------------------------------\n"
+            "WR11C2R4       20000   128     1     2              99.10             5.3820e+01\n"
+            "-----------------------------------------------------------------------------\n"
+            "||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   2.51303290e+03 ...... FAILED\n",
+            ("line 3: WR11C2R4 (20000 and 1 more)", "line 3: WR11C2R4 e (128 and 3 more)"),
+        ),
+        # hand-made: a command and its error (form: the fixture iperf3/refused.txt)
+        (
+            "$ iperf3 -c 10.0.0.9 -P 4\n"
+            "iperf3: error - unable to connect to server: Connection refused\n",
+            ("P (4)",),
+        ),
+    ],
+)
+def test_the_conditions_of_a_run_that_failed_are_named(tmp_path, text, named):
+    said = _said(tmp_path, text, UserMetadata(("lab",), nodes=2))
+    assert not [one for one in named if one not in said], said
