@@ -304,7 +304,8 @@ _BUILT = re.compile(r"^[ \t]*([A-Z]{3,11})[ \t]+(\S.*)$", re.MULTILINE)
 def is_dockerfile(text: str) -> bool:
     """Whether a text is a Dockerfile that starts something."""
     said = [key for key, _ in _BUILT.findall(text)]
-    return said[:1] in (["FROM"], ["ARG"]) and not {"CMD", "ENTRYPOINT"}.isdisjoint(said)
+    begins = said[:1] in (["FROM"], ["ARG"]) and "FROM" in said
+    return begins and not {"CMD", "ENTRYPOINT"}.isdisjoint(said)
 
 
 def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
@@ -321,7 +322,7 @@ def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
             block[named] = parse_yaml(value, source.name) if value.startswith("[") else value
         else:
             left.append(Omission(f"{key} {value}", "it is of the image's build"))
-    block["image"] = str(block["image"]).split()[0]
+    block["image"] = next((one for one in _split(str(block["image"])) if one[:2] != "--"), "")
     found = _of_container(block, source, environment)
     return [one.within(environment, left) for one in found]
 

@@ -203,6 +203,15 @@ def test_a_dockerfile_is_what_its_image_starts(imported, lines):
     assert "EXPOSE 8080: it is of the image's build" in named
 
 
+def test_the_image_of_a_dockerfile_stands_behind_its_options(imported):
+    text = 'ARG A=1\nFROM --platform=linux/amd64 vllm/vllm-openai:v0.11\nCMD ["--model", "org/m"]\n'
+    assert case(imported, text, "Dockerfile")[0]["engine"] == ["vllm"]
+
+
+def test_a_dockerfile_without_an_image_is_one_sentence(refused):
+    assert "no engine" in refused('ARG A=1\nCMD ["vllm", "serve", "org/model"]\n')
+
+
 def test_where_the_servers_of_replicas_meet_is_named_and_no_argument(imported):
     text = f"{VLLM.replace('-tp 2', '-dp 2')} --data-parallel-address 10.0.0.1 -dpp 13345"
     block, named = case(imported, text)
