@@ -109,7 +109,9 @@ _MOST_LEFT = 6
 _INFERRED = ": an inference, from "
 _PRIVATE = re.compile(r"(?P<address>(?:\d{1,3}\.){3}\d{1,3})|(?<![\w.])[/~](?:[\w.@+-]+/)+")
 # A line of a table in a difference of two texts.
-_CHANGED = re.compile(r"^[-+] ?\|(?=[^\n]{0,200}\w)(?:[^|\n]{0,400}\|){3}", re.MULTILINE)
+_CHANGED = re.compile(
+    r"^(?:[-+] ?\||\+ ?(?=\w))(?=[^\n]{0,200}\w)(?:[^|\n]{0,400}\|){3}", re.MULTILINE
+)
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {

@@ -59,6 +59,15 @@ def test_a_difference_of_two_tables_is_refused_with_its_line(records):
         records(DIFFERENCE, ONE)
     with pytest.raises(InputError, match="line 1 .* removed or added"):
         records(DIFFERENCE.partition("s |\n")[2].replace("-|", "+ |"), ONE)
+    with pytest.raises(InputError, match="line 5 .* removed or added"):
+        records(DIFFERENCE.replace("| ", "", 1).replace("-| ", "- ").replace("+| ", "+ "), ONE)
+
+
+def test_a_table_in_a_list_has_its_columns_by_name(records):
+    rows = DIFFERENCE.splitlines()[1:3]
+    (record,) = records("\n".join(f"* {row[1:].strip(' |')}" for row in rows), ONE)
+    assert record["case"]["model"] == "gpt-oss 120B MXFP4 MoE"
+    assert [one["value"] for one in record["metrics"]] == [33.1]
 
 
 def _as_sheet(text):

@@ -253,7 +253,8 @@ class CommandLine:
     is its first word. otherwise: parameters where no flag gives them; otherwise_on_several: and on
     several nodes. limits: seconds of a run. images: parts of the names of containers that start it.
     variables: flags of variables that say the same. shared_cache: flags with which all requests
-    share one context.
+    share one context. within: flags with which the replicas are of the attention alone, on the GPUs
+    of the other split.
     """
 
     engine: str
@@ -268,6 +269,7 @@ class CommandLine:
     images: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     shared_cache: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
 
     def flag(self, name: str) -> Flag | None:
         """By its name, or by a beginning of that name, which argparse takes for it."""
@@ -308,7 +310,7 @@ def _load(path: Path) -> CommandTable:
             **{
                 key: value
                 for key, value in one.items()
-                if key not in ("begins", "flags", "images", "shared_cache")
+                if key not in ("begins", "flags", "images", "shared_cache", "within")
             },
             engine=document["engine"],
             begins=tuple(one["begins"]),
@@ -316,6 +318,7 @@ def _load(path: Path) -> CommandTable:
             limits=document["limits"],
             images=tuple(one.get("images", ())),
             shared_cache=tuple(one.get("shared_cache", ())),
+            within=tuple(one.get("within", ())),
         )
         for one in document["commands"]
     )

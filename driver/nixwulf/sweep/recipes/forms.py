@@ -297,7 +297,7 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
 
 
 # https://docs.docker.com/reference/dockerfile/
-_STARTS = {"FROM": "image", "ENTRYPOINT": "entrypoint", "CMD": "command"}
+_STARTS = {"ENTRYPOINT": "entrypoint", "CMD": "command"}
 _BUILT = re.compile(r"^[ \t]*([A-Z]{3,11})[ \t]+(\S.*)$", re.MULTILINE)
 
 
@@ -309,20 +309,28 @@ def is_dockerfile(text: str) -> bool:
 
 
 def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
-    """What the image starts by itself, with its variables."""
+    """What the image starts by itself, with its variables: the last of the stages that build it."""
     block: dict[str, Any] = {}
     environment: dict[str, str] = {}
+    stages: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
     left: list[Omission] = []
     for key, value in _BUILT.findall(re.sub(r"\\[ \t]*\n", " ", text)):
         if key == "ENV":
             words = _split(value)
             pairs = [one.partition("=")[::2] for one in words if "=" in one]
             environment |= dict(pairs or [(words[0], " ".join(words[1:]))])
-        elif named := _STARTS.get(key):
-            block[named] = parse_yaml(value, source.name) if value.startswith("[") else value
+        elif key == "FROM":
+            words = [one for one in _split(value) if one[:2] != "--"] or [""]
+            before, named = stages.get(words[0], ({"image": words[0]}, {}))
+            block, environment = dict(before), dict(named)
+            stages[words[-1]] = block, environment
+        elif starts := _STARTS.get(key):
+            block[starts] = parse_yaml(value, source.name) if value.startswith("[") else value
         else:
             left.append(Omission(f"{key} {value}", "it is of the image's build"))
-    block["image"] = next((one for one in _split(str(block["image"])) if one[:2] != "--"), "")
+    others = (name for _, named in stages.values() for name in named if name not in environment)
+    why = "it is of another stage of the image's build"
+    left += [Omission(name, why) for name in dict.fromkeys(others)]
     found = _of_container(block, source, environment)
     return [one.within(environment, left) for one in found]
 

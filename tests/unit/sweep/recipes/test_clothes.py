@@ -208,6 +208,30 @@ def test_the_image_of_a_dockerfile_stands_behind_its_options(imported):
     assert case(imported, text, "Dockerfile")[0]["engine"] == ["vllm"]
 
 
+def test_only_the_last_stage_of_a_dockerfile_starts_something(imported):
+    """A stage has what the stage has that it is made from; another stage's variables are named."""
+    text = """\
+FROM golang:1.22 AS build
+ENV FOO=1
+CMD ["make", "test"]
+FROM ghcr.io/ggml-org/llama.cpp:server AS base
+ENV A=1
+FROM base
+ENV B=2
+CMD ["-m", "/m/a.gguf", "-ub", "1024"]
+"""
+    block, named = case(imported, text, "Dockerfile")
+    assert (block["engine"], block["model"]) == (["llama.cpp"], ["a"])
+    assert block["parameters"]["environment"] == [{"A": "1", "B": "2"}]
+    assert [one for one in named if "FOO" in one]
+
+
+def test_replicas_of_the_attention_alone_are_no_second_split_to_choose(refused):
+    text = "sglang serve --model-path org/m --tp 16 --dp 8 --enable-dp-attention\n"
+    assert "--enable-dp-attention" in refused(text)
+    assert "--enable-dp-attention" not in refused(text.replace("--enable-dp-attention", ""))
+
+
 def test_a_dockerfile_without_an_image_is_one_sentence(refused):
     assert "no engine" in refused('ARG A=1\nCMD ["vllm", "serve", "org/model"]\n')
 
