@@ -8,6 +8,7 @@ the engine) are left out by name.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from nixwulf.core.schema import check
 from nixwulf.core.secrets import is_secret
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.plan import MOST_POINTS
-from nixwulf.sweep.recipes import Value
+from nixwulf.sweep.recipes import Omission, Start, Value
 
 _ACTS: Mapping[str, str] = shipped_table("wrappers")["acts"]
 _BLOCKS: Mapping[str, str] = shipped_table("wrappers")["blocks"]
@@ -200,6 +201,29 @@ _LIKE_A_VALUE = re.compile(r"-[\d.,]+")
 _RANGE = re.compile(r"(?<![^,])(\d{1,9})-(\d{1,9})(?:([+*])(\d{1,9}))?(?![^,])")
 
 
+_TAG = re.compile(r"</?(?:pre|code|p|div|span|br|blockquote)\b[^<>\n]{0,400}>")
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#39|#x27|#34);")
+_QUOTE = re.compile(r"[ \t]*>(?:[ \t]|$)")
+_GOES_ON = ("\\", "^", "`", "'", '"', "|", "&&")
+
+
+def as_typed(text: str) -> str:
+    """Commands without a page's tags and entities, and without a mail's quotes.
+
+    A shell shows a > too, in a line that goes on from the one above.
+    """
+    if _ENTITY.search(text):
+        text = html.unescape(_TAG.sub("", text)).replace("\xa0", " ")
+    elif "<pre" in text:
+        text = _TAG.sub("", text)
+    lines, quoting = [""], False
+    for line in text.split("\n"):
+        mark = _QUOTE.match(line)
+        quoting = bool(mark) and (quoting or not lines[-1].rstrip().endswith(_GOES_ON))
+        lines.append(line[mark.end() :] if mark and quoting else line)
+    return "\n".join(lines[1:])
+
+
 @dataclass(frozen=True)
 class Flag:
     """What a flag is in a sweep.
@@ -349,6 +373,60 @@ def find(words: Sequence[str]) -> tuple[CommandLine, Sequence[str]] | None:
             if [*programs, *words[1 : len(begins)]] == begins:
                 return line, words[len(begins) :]
     return None
+
+
+@cache
+def wrappers() -> dict[str, Any]:
+    """What stands around the command of an engine, as the table of it says."""
+    rows = read_toml(DATA / "wrappers.toml")
+    return {**rows, "talk": frozenset(rows["talk"])}
+
+
+def of_package(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The program and its arguments behind `nix run FLAKE#PACKAGE --`; else the words."""
+    if words[:2] != ("nix", "run") or "--" not in words:
+        return words
+    end = words.index("--")
+    flake = next((one for one in words[2:end] if "#" in one or ":" in one), "")
+    package = flake.partition("#")[2]
+    own = next((one for name, one in wrappers()["flakes"].items() if name in flake), package)
+    for program in (package, wrappers()["main_programs"].get(package, own)):
+        if find(inside := (program, *words[end + 1 :])):
+            return inside
+    return words
+
+
+def launched(words: Sequence[str]) -> Start:
+    """Of a launcher its options and those of the program that it starts on each node."""
+    kept: list[str] = []
+    left: list[Omission] = []
+    environment: dict[str, str | None] = {}
+    # A program with flags of its own has them behind it; mlx_lm's servers and texts share theirs.
+    known = {n: found[0] for n in range(len(words)) if (found := find(words[n:]))}
+    begins = next((n for n, line in known.items() if line is not known.get(0)), len(words))
+    own, given = words[begins:], iter(words[:begins])
+    for word in given:
+        option, _, joined = word.partition("=")
+        python = left and left[-1].what.rpartition("/")[2].startswith("python")
+        if option in wrappers()["variables"]:
+            environment |= dict([pair(joined or next(given, ""))])
+        elif word in wrappers()["repeats"]:
+            count = next(given, "")
+            if {*wrappers()["hosts"]}.isdisjoint(words):
+                kept += [wrappers()["repeats"][-1], count]
+            else:
+                left.append(Omission(f"{word} {count}", "the driver starts one rank on each node"))
+        elif kept and re.fullmatch(wrappers()["launched"], PurePosixPath(word).name):
+            left.append(Omission(word, "the driver starts the engine's own program"))
+        elif word != "--" and not (word == "-m" and python):
+            kept.append(word)
+    return Start((*own, *kept[1 if own else 0 :]), environment, left_out=tuple(left))
+
+
+def pair(word: str) -> tuple[str, str | None]:
+    """NAME=VALUE; of a name alone the driver's own value."""
+    name, equals, value = word.partition("=")
+    return name, value if equals else None
 
 
 def _program(word: str) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -248,9 +248,8 @@ def _routed(
     if not isinstance(given, dict) or not given.get("api_base"):
         return []
     name = str(given.get("model", "")).partition("/")[2] or str(block.get("model_name", ""))
-    left = without_meaning(
-        given, ("model", "api_base"), {"api_key": "export it where you run nixwulf"}
-    )
+    left = without_meaning(given, ("model", "api_base"), reasons("litellm"))
+    left += without_meaning(block, ("litellm_params",), reasons("litellm"))
     return [
         Start(("nixwulf-endpoint", "--url", str(given["api_base"]), "--model", name), left_out=left)
     ]
@@ -277,6 +276,7 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
             left.append(Omission(f"{key}={value}", "it is of what starts the service"))
         elif value:
             kept.append((key, value))
+            left += [Omission(f"Image={value}", _NOT_OF_SERVICES["image"])] * (key == "Image")
         else:  # as in a drop-in: what was said before holds no longer
             left += [Omission(f"{k}={v}", "a later line replaces it") for k, v in kept if k == key]
             kept = [pair for pair in kept if pair[0] != key]
@@ -324,6 +324,7 @@ def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
             before, named = stages.get(words[0], ({"image": words[0]}, {}))
             block, environment = dict(before), dict(named)
             stages[words[-1]] = block, environment
+            left.append(Omission(f"FROM {value}", _NOT_OF_SERVICES["image"]))
         elif starts := _STARTS.get(key):
             block[starts] = parse_yaml(value, source.name) if value.startswith("[") else value
         else:
@@ -500,7 +501,8 @@ def _of_document(document: Any, source: RecipeFile) -> list[Start]:
     """What one document starts; nothing where it is no recipe."""
     if is_manifest(document):
         containers = _as_services(document)
-        return read_launch_file({"containers": containers}, source) if containers else []
+        found = read_launch_file({"containers": containers}, source) if containers else []
+        return [one.within({}, _around(document)) for one in found[:1]] + found[1:]
     if is_launch_file(document):
         return read_launch_file(document, source)
     if recognises_recipe(document):
@@ -513,6 +515,21 @@ def _of_document(document: Any, source: RecipeFile) -> list[Start]:
 def is_manifest(document: Any) -> bool:
     """Whether a YAML document is one of Kubernetes."""
     return isinstance(document, dict) and isinstance(document.get("kind"), str)
+
+
+_OF_ITS_NAME = ("apiVersion", "kind", "metadata", "selector")
+
+
+def _around(value: Any, path: str = "") -> Iterator[Omission]:
+    """The keys of a manifest above its containers, by path; of what it is called none."""
+    why = reasons("manifests")
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in ((str(name), one) for name, one in pairs if name not in _OF_ITS_NAME):
+        if isinstance(one, dict | list) and _containers({key: one}):
+            yield from _around(one, f"{path}{key}.") if key != "containers" else ()
+        else:
+            at = f"{path}{key}"
+            yield from without_meaning({at: one}, (), {at: why.get(key, why[""])})
 
 
 def _as_services(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

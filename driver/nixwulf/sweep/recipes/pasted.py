@@ -14,30 +14,32 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate, dropwhile
 from pathlib import PurePosixPath
-from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
-from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.files import DATA
 from nixwulf.core.secrets import is_secret
 from nixwulf.outputs.runs import rewritten
 from nixwulf.sweep.recipes import Omission, RecipeFile, Start
 from nixwulf.sweep.recipes.command_lines import (
     ShellCommand,
     ShellError,
+    as_typed,
     commands,
     find,
+    launched,
     of_image,
     of_just,
+    of_package,
+    pair,
     placeholder,
     refusal,
     tables,
+    wrappers,
 )
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")
 _NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
-_QUOTE = re.compile(r"^[ \t]*>(?:[ \t]|$)", re.MULTILINE)
-_UNQUOTED = re.compile(r"^[ \t]*[^>\s]", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)(`{1,2})(?!`)\s*(?:\$[ \t]+)?([^`\n]+?)\s*\1(?!`)")
 _APART = "\v"  # between commands of one sentence
 _DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.|\$\{\w+\}(?=\\[\w.-]))\\[^\s\"'`]*")
@@ -104,16 +106,10 @@ _EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
 
 @cache
-def _wrappers() -> dict[str, Any]:
-    rows = read_toml(DATA / "wrappers.toml")
-    return {**rows, "talk": frozenset(rows["talk"])}
-
-
-@cache
 def _mentioned() -> re.Pattern[str]:
     """What a text has that starts an engine or another program: its first word or its image."""
-    rows = _wrappers()
-    names = [*rows["others"], *rows["main_programs"], *rows["flakes"]]
+    rows = wrappers()
+    names = [*rows["others"], *rows["by_name"], *rows["main_programs"], *rows["flakes"]]
     for line in (line for table in tables() for line in table.commands):
         names += [*line.images, *(one.split()[0] for one in line.begins)]
     return re.compile("|".join(map(re.escape, names)))
@@ -145,17 +141,16 @@ def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None)
         problem = error
     if problem is None and script.found:
         first, *more = script.found
-        queue = [Omission(one, _QUEUED) for one in re.findall(_wrappers()["queue"], plain)]
+        queue = [Omission(one, _QUEUED) for one in re.findall(wrappers()["queue"], plain)]
         left = (*queue, *script.left, *script.left_behind(), *first.left_out)
         found = without_workers([replace(first, left_out=left), *more])
         return [replace(one, line=source.line(" ".join(one.words), one.line)) for one in found]
     known = next((one for one in script.others if _is_other(one.words[0])), None)
     if known and not problem:
         line = source.line(" ".join(known.words), known.line)
-        raise InputError(
-            f"{source}: line {line}: {quoted(known.words[0])} is no engine that nixwulf starts; "
-            "start it yourself, and measure it with the engine 'endpoint' and its url."
-        )
+        named = PurePosixPath(known.words[0]).name in wrappers()["by_name"]
+        why = wrappers()["named" if named else "other"]
+        raise InputError(f"{source}: line {line}: {quoted(known.words[0])} {why}.")
     if problem := problem or next(iter([*script.unsure, *script.problems]), None):
         shown, line = _shown(problem, plain)
         for one in re.findall(r"%(\w+)%", text):  # cmd's, as they are written
@@ -202,7 +197,7 @@ class _Script:
             if kind in ("for", "while", "until") and depth < _DEEPEST:
                 self._loop(block, number, depth)
             elif kind:
-                self._unsure(block, number, _wrappers()["blocks"][kind])
+                self._unsure(block, number, wrappers()["blocks"][kind])
             else:
                 for one in block.split(_APART):
                     self._chains(one, number)
@@ -276,7 +271,7 @@ class _Script:
                     self._command(command, line + at)
                 else:
                     self._unsure(command, line + at, "a condition")
-                sure = sure and command.split()[0] not in _wrappers()["tests"]
+                sure = sure and command.split()[0] not in wrappers()["tests"]
 
     def _command(self, text: str, line: int) -> None:
         """One command; raises ShellError where it starts an engine and cannot be read."""
@@ -309,7 +304,7 @@ class _Script:
     ) -> None:
         """What one command starts or sets; used: the variables that stand in it."""
         program = start.words[0] if start.words else ""
-        if find(start.words) and {*_wrappers()["asks"]}.isdisjoint(start.words):
+        if find(start.words) and {*wrappers()["asks"]}.isdisjoint(start.words):
             used = used | self.spent
             kept = {name: one for name, one in environment.items() if name not in used}
             own = {
@@ -327,7 +322,7 @@ class _Script:
         elif program in ("", *_EXPORTS):
             self.spent |= used
             given = dict(start.environment)
-            given |= dict(_pair(one) for one in start.words[1:] if not one.startswith("-"))
+            given |= dict(pair(one) for one in start.words[1:] if not one.startswith("-"))
             for name, one in given.items():
                 if one is not None or not program:
                     self.values[name] = None if len(one or "") > _LONGEST_VALUE else one
@@ -339,7 +334,7 @@ class _Script:
                 self.values.pop(name, None)
                 self.exported.discard(name)
         elif program == "alias":
-            self.aliases |= {name: one or "" for name, one in map(_pair, start.words[1:])}
+            self.aliases |= {name: one or "" for name, one in map(pair, start.words[1:])}
         else:
             self.others.append(start)
             self._forget(text if "=" in program else " ".join(start.words))
@@ -404,7 +399,7 @@ def _goes_on(text: str, begin: int, end: int) -> int:
     if opened := _OPEN.search(bare):
         close = re.compile(rf"(?<!\\){opened[1]}").search(text, end, end + _FARTHEST_QUOTE)
         program = PurePosixPath((*piece.split(None, 1), "")[0]).name
-        own = _ASSIGNED.match(piece.lstrip()) or program in _wrappers()["wrappers"]
+        own = _ASSIGNED.match(piece.lstrip()) or program in wrappers()["wrappers"]
         prose = not own and not find(piece.split()[:_LONGEST_BEGIN])
         if close and not (prose and "\n\n" in text[end : close.end()]):
             return close.end()
@@ -471,7 +466,7 @@ def _short(text: str, line: int) -> str:
         return " ".join([*words[:1], *names])
     if words[0].startswith("#"):
         return ""
-    shown = words[: 2 if words[0] in _wrappers()["named_by_two"] else 1]
+    shown = words[: 2 if words[0] in wrappers()["named_by_two"] else 1]
     rest = " ..." if len(words) > len(shown) else ""
     return f"{' '.join(shown)}{rest} in line {line}"
 
@@ -515,7 +510,7 @@ def _known(statement: str) -> Sequence[str]:
     except ShellError:
         given = _WORD.findall(statement.replace("\\\n", " "))
         words = tuple(one.strip("\"'") for one in given)
-        wrapped = PurePosixPath((*words, "")[0]).name in _wrappers()["wrappers"]
+        wrapped = PurePosixPath((*words, "")[0]).name in wrappers()["wrappers"]
         found = [
             words[n:]
             for n in range(len(words))
@@ -533,7 +528,7 @@ def _may_begin(before: Sequence[str]) -> bool:
 
 def _is_other(word: str) -> bool:
     """Whether a word is a program that serves a model and that no engine is."""
-    return PurePosixPath(word).name in _wrappers()["others"]
+    return PurePosixPath(word).name in (*wrappers()["others"], *wrappers()["by_name"])
 
 
 def _split(command: ShellCommand, given: Mapping[str, str | None]) -> list[Start]:
@@ -544,14 +539,14 @@ def _split(command: ShellCommand, given: Mapping[str, str | None]) -> list[Start
     words, at = command.words, 0
     environment: dict[str, str | None] = {}
     while at < len(words) and (_ASSIGNED.match(words[at]) or words[at] == "env"):
-        environment |= dict([_pair(words[at])]) if "=" in words[at] else {}
+        environment |= dict([pair(words[at])]) if "=" in words[at] else {}
         at += 1
-    words = _of_package(words[at:])
+    words = of_package(words[at:])
     program = PurePosixPath(words[0]).name if words else ""
-    if program in _wrappers()["launchers"]:
-        found = [_launched(words)]
+    if program in wrappers()["launchers"]:
+        found = [launched(words)]
     else:
-        wrapped = program in _wrappers()["wrappers"]
+        wrapped = program in wrappers()["wrappers"]
         found = _unwrapped(words, program, {**given, **environment}) if wrapped else [Start(words)]
     left = tuple(Omission(one, _NOT_RUN) for one in command.dropped)
     return [
@@ -565,33 +560,19 @@ def _split(command: ShellCommand, given: Mapping[str, str | None]) -> list[Start
     ]
 
 
-def _of_package(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The program and its arguments behind `nix run FLAKE#PACKAGE --`; else the words."""
-    if words[:2] != ("nix", "run") or "--" not in words:
-        return words
-    end = words.index("--")
-    flake = next((one for one in words[2:end] if "#" in one or ":" in one), "")
-    package = flake.partition("#")[2]
-    own = next((one for name, one in _wrappers()["flakes"].items() if name in flake), package)
-    for program in (package, _wrappers()["main_programs"].get(package, own)):
-        if find(inside := (program, *words[end + 1 :])):
-            return inside
-    return words
-
-
 def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | None]) -> list[Start]:
     """What a wrapper starts, with the variables that it gives and itself as left out."""
     before, found, text = _inside(words)
     environment: dict[str, str | None] = {}
     for name, value in zip(before, (*before[1:], ""), strict=False):
         option, _, joined = name.partition("=")
-        if option in _wrappers()["variables"] and _NAMED.match(joined or value):
-            environment |= dict([_pair(joined or value)])
+        if option in wrappers()["variables"] and _NAMED.match(joined or value):
+            environment |= dict([pair(joined or value)])
         elif _GIVEN.match(name) and not _CONTAINER.fullmatch(program):
-            environment |= dict([_pair(name)])
+            environment |= dict([pair(name)])
     if text:
         found = _of_text(text, {**({} if program == "ssh" else given), **environment})
-    named = {*_wrappers()["wrappers"]}.difference(_wrappers()["plain"])
+    named = {*wrappers()["wrappers"]}.difference(wrappers()["plain"])
     outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
     shown = " ".join(one for one in outer if one != "--")
     around = [Omission(shown, _IN_TOOLBOX)] if shown else []
@@ -635,41 +616,16 @@ def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
     image = next((n for n in places if " " not in words[n] and of_image(words[n], ())), 0)
     shell = next((n for n in places[:-1] if PurePosixPath(words[n]).name in _SHELLS), 0)
     shell = shell if len(words) > shell + 2 else 0
-    if shell or (not image and " " in words[-1] and _wrappers()["talk"].isdisjoint(words)):
+    if shell or (not image and " " in words[-1] and wrappers()["talk"].isdisjoint(words)):
         return words[: shell or -1] or words[:1], [], words[-1]
     if image:
         return words[: image + 1], [Start(of_image(words[image], words[image + 1 :]))], ""
     return (), [Start(tuple(words))], ""
 
 
-def _launched(words: Sequence[str]) -> Start:
-    """Of a launcher its options and those of the program that it starts on each node."""
-    kept: list[str] = []
-    left: list[Omission] = []
-    environment: dict[str, str | None] = {}
-    given = iter(words)
-    for word in given:
-        option, _, joined = word.partition("=")
-        python = left and left[-1].what.rpartition("/")[2].startswith("python")
-        if option in _wrappers()["variables"]:
-            environment |= dict([_pair(joined or next(given, ""))])
-        elif kept and re.fullmatch(_wrappers()["launched"], PurePosixPath(word).name):
-            left.append(Omission(word, "the driver starts the engine's own program"))
-        elif word != "--" and not (word == "-m" and python):
-            kept.append(word)
-    return Start(tuple(kept), environment, left_out=tuple(left))
-
-
-def _pair(word: str) -> tuple[str, str | None]:
-    """NAME=VALUE; of a name alone the driver's own value."""
-    name, equals, value = word.partition("=")
-    return name, value if equals else None
-
-
 def _plain(text: str) -> str:
     """Without a byte order mark, quotes, prompts and fences; each line stays where it is."""
-    plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    plain = plain if _UNQUOTED.search(plain) else _QUOTE.sub("", plain)
+    plain = as_typed(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
     plain = rewritten(of_just(plain) if "{{" in plain else plain, DATA / "wrappers.toml")
     if "`" in plain and not plain.startswith("#!"):
         plain = "\n".join(map(_of_sentence, plain.split("\n")))

@@ -489,3 +489,77 @@ def test_a_loop_that_only_a_shell_can_count_is_refused_as_a_loop(refused, text, 
 )
 def test_a_refusal_shows_no_secret_of_the_line_that_it_quotes(refused, text, secret):
     assert secret not in refused(text)
+
+
+# hand-made: mlx_lm's benchmark under its launcher (form: mlx/distributed_run/launch.py)
+BENCHMARK = "mlx_lm.benchmark --model org/m -p 2048 -g 256 -n 5"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "nodes"),
+    [
+        ("", 1),
+        ("mlx.launch -n 3 ", 3),
+        ("mlx.launch --hosts a,b,c,d ", 4),
+        ("mlx.launch --hosts a,b -n 4 ", 2),
+        ("mlx.launch --hostfile hosts.json --backend jaccl -- ", 2),
+        ("mlx.launch --hostfile hosts.json -- python3 -m ", 2),
+    ],
+)
+def test_a_program_behind_its_launcher_keeps_its_own_flags(imported, launcher, nodes):
+    """-n is the number of trials of the one, and of ranks of the other."""
+    block, _ = case(imported, f"{launcher}{BENCHMARK}\n")
+    assert (block["benchmark"], block["nodes"]) == (["mlx_lm.benchmark"], [nodes])
+    assert block["parameters"] == {"n_prompt": [2048], "n_gen": [256]}
+
+
+# hand-made: a manifest (form: docs.vllm.ai/en/latest/deployment/k8s)
+MANIFEST = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: mine}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: mine}}
+  template:
+    metadata: {labels: {app: mine}}
+    spec:
+      hostNetwork: true
+      initContainers: [{name: get, image: alpine}]
+      containers:
+        - {name: a, image: "vllm/vllm-openai:v1", args: ["--model", "org/m"]}
+"""
+
+
+def test_what_stands_above_the_containers_of_a_manifest_is_named(imported):
+    _, named = case(imported, MANIFEST, "mine.yaml")
+    paths = {one.partition(":")[0] for one in named}
+    above = {"spec.replicas", "spec.template.spec.hostNetwork", "spec.template.spec.initContainers"}
+    assert paths == {*above, "image"}
+
+
+def test_the_image_of_a_unit_and_of_a_dockerfile_is_named(imported):
+    unit = "[Container]\nImage=vllm/vllm-openai:v1\nExec=--model org/m\n"
+    assert any("Image=vllm" in one for one in case(imported, unit, "a.container")[1])
+    text = 'FROM vllm/vllm-openai:v1\nCMD ["--model", "org/m"]\n'
+    assert any("FROM vllm" in one for one in case(imported, text, "Dockerfile")[1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "> vllm serve org/m \\\n>   --max-model-len 4096\n\nworks for me\n",
+        "look:\n> vllm serve org/m --max-model-len 4096\n",
+        "$ vllm serve org/m \\\n>   --max-model-len 4096\n",
+        "&gt; vllm serve org/m --max-model-len 4096 &amp;&amp; echo done\n",
+        "<pre><code>vllm serve org/m --max-model-len 4096</code></pre>\n",
+        "<pre>vllm serve org/m --max-model-len &quot;4096&quot;</pre>\n",
+        "./launch-cluster.sh -n a,b exec vllm serve org/m --max-model-len 4096\n",
+    ],
+)
+def test_a_command_is_read_out_of_what_a_page_or_a_mail_puts_around_it(imported, text):
+    assert case(imported, text)[0]["parameters"]["max_model_len"] == [4096]
+
+
+def test_a_recipe_that_is_started_by_its_name_is_asked_for_as_a_file(refused):
+    assert "import the file of that recipe" in refused("sparkrun run qwen3-8b --tp 2\n")
