@@ -212,6 +212,23 @@ def test_a_model_that_vllm_does_not_know_is_failed_in_its_words(run, nodes, clus
     assert "NobodysForCausalLM" in record["failure"]["reason"]
 
 
+def test_another_vllm_on_the_second_node_is_skipped_by_its_gate(run, nodes, cluster):
+    """The second node sees another version in the folder that both of them share."""
+    program = find("vllm").install_local(lambda step, share: None).programs["vllm"].resolve()
+    (named,) = program.parents[1].glob("lib/python3*/site-packages/vllm-*.dist-info/METADATA")
+    second = nodes.nodes["n2"]
+    second.script(
+        'sed "s/^Version: .*/Version: 0.31.0/" "$1" >/tmp/other && mount --bind /tmp/other "$1"',
+        str(named),
+    )
+    try:
+        record = run(plan_for(cluster, SERVE, **TENSOR))
+    finally:
+        second.script('umount "$1"', str(named))
+    assert record["outcome"] == "skipped"
+    assert "0.31.0" in record["failure"]["reason"]
+
+
 def test_a_port_in_use_is_skipped_by_its_gate(run, nodes, cluster):
     node = nodes.nodes["n1"]
     listen = "import socket, time; s = socket.create_server(('127.0.0.1', 8000)); time.sleep(60)"
