@@ -92,7 +92,7 @@ in
     for machine in [desk, target]:
         machine.wait_for_unit("multi-user.target", timeout=limit(60))
     # multi-user.target does not wait for the interface's address.
-    desk.wait_until_succeeds("ssh root@target true", timeout=limit(60))
+    desk.wait_until_succeeds("ssh -n root@target true", timeout=limit(60))
     LIMITS = f"--install-timeout {limit(300)} --boot-timeout {limit(120)}"
     host_key = target.succeed("cut -d ' ' -f 1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
     other_key = desk.succeed("cut -d ' ' -f 1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
@@ -132,11 +132,11 @@ in
         t.assertEqual(checksum(), before)
 
     with subtest("another disk with a partition of the same name is refused until that is renamed"):
-        label = desk.succeed("ssh root@target 'lsblk --noheadings --output PARTLABEL $(findmnt -no SOURCE /)'")
+        label = desk.succeed("ssh -n root@target 'lsblk --noheadings --output PARTLABEL $(findmnt -no SOURCE /)'")
         desk.succeed(f"echo 'size=8M, name=\"{label.strip()}\"' | ssh root@target sfdisk --label gpt {SMALL}")
         before = checksum()
         refused(f"has another disk with '{label.strip()}', {SMALL}", options="")
-        desk.succeed(f"ssh root@target sfdisk --part-label {SMALL} 1 old-1")
+        desk.succeed(f"ssh -n root@target sfdisk --part-label {SMALL} 1 old-1")
         before = checksum()
 
     with subtest("a node that goes away in the middle is reported, and boots what it had"):
@@ -153,7 +153,7 @@ in
         t.assertIn("Node 'target' is not installed: ", desk.succeed("cat /tmp/log"))
         t.assertEqual(checksum(), before)
         boot_from_disk(target)
-        desk.wait_until_succeeds("ssh root@target true", timeout=limit(120))
+        desk.wait_until_succeeds("ssh -n root@target true", timeout=limit(120))
 
     with subtest("the same command installs the node a second time"):
         desk.succeed(

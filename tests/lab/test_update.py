@@ -327,6 +327,19 @@ def test_a_node_whose_power_was_cut_while_it_kept_a_system_ends_on_the_one_that_
     assert record(desk, "n1", "switch")[-2:] == [f"{SYSTEMS}/old test", f"{SYSTEMS}/old boot"]
 
 
+def test_a_node_whose_power_was_cut_while_it_kept_a_system_may_have_booted_that_one(desk, profile):
+    """What such a reboot leaves: no unit, nothing of /run, and the new system everywhere."""
+    desk.shell(
+        "n1",
+        f"cd /nix/var/nix/profiles; ln -s {SYSTEMS}/new system-2-link;"
+        f" ln -sfn system-2-link system; ln -sfn {SYSTEMS}/new /run/current-system;"
+        " rm -rf /run/units/* /run/nixwulf-update",
+    )
+    connection = connections(desk.running.lab.cluster, desk.running.lab.ssh_config)["n1"].fresh()
+    answer = connection.script(_SCRIPT, "finish", "n1", f"{SYSTEMS}/new", timeout_s=60)
+    assert answer.splitlines()[-1] == "state updated"
+
+
 def without_nix(desk):
     """The desk's PATH has no nix."""
     (desk.folder / "bin" / "nix").unlink()

@@ -154,8 +154,10 @@ fabric_services() {
     sort -u
 }
 
-# A switch replays no event of udev: what is new and starts with an interface that is there already is started here.
+# A switch replays no event of udev: what is new and starts with an interface that is there already is started here. A node that
+# booted the new system, its power cut while it was kept, has started everything and knows no old one.
 start_new_services() {
+  [ -e "$state/old" ] || return 0
   fabric_services "$(cat "$state/old")" >"$state/services"
   fabric_services "$new" | comm -13 "$state/services" - >"$state/new-services"
   while read -r interface unit; do
