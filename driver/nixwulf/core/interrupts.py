@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, AnyStr
 from weakref import WeakSet
 
 from nixwulf.core.printed import communicate
@@ -81,7 +81,7 @@ def _scope() -> _Scope | None:
     return found
 
 
-def _signal(process: subprocess.Popen[Any], number: int) -> None:
+def _signal(process: subprocess.Popen[AnyStr], number: int) -> None:
     """To a child, and to all of its session where it leads one."""
     if process.poll() is None:
         with suppress(ProcessLookupError):

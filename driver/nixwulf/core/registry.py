@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import shipped_table
@@ -55,7 +55,7 @@ class Parameter:
     help: str = ""
     omitted: bool = False
 
-    def problem(self, value: Any) -> str | None:
+    def problem(self, value: object) -> str | None:
         """Say what was expected instead of a value, or None."""
         if type(value) is not type(self.default):
             return f"{type(self.default).__name__}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path, PurePosixPath
@@ -208,7 +208,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     return parse_cluster(document, str(path))
 
 
-def _check_no_private_key(document: dict[str, Any], source: str) -> None:
+def _check_no_private_key(document: Mapping[str, object], source: str) -> None:
     """Before anything quotes a value of the file: this one must not be seen in a terminal."""
     deploy = document.get("deploy")
     keys = deploy.get("ssh_keys") if isinstance(deploy, dict) else None

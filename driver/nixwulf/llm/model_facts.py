@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from nixwulf.core.errors import InputError
 
@@ -273,7 +273,7 @@ def _sum(parts: Iterable[Part]) -> tuple[int, int]:
     return sum(size.weights for size in sizes), sum(size.bytes for size in sizes)
 
 
-def layer_count(value: Any) -> int:
+def layer_count(value: str | float) -> int:
     """A count that lists of layers can be made of; raises ValueError."""
     count = int(value)
     if not 0 < count <= _MOST_LAYERS:

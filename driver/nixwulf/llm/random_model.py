@@ -11,7 +11,7 @@ import math
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from nixwulf.llm.model_facts import ModelShape
 _PRINTED = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 
 
-def tokenizer() -> dict[str, Any]:
+def tokenizer() -> dict[str, object]:
     """A tokenizer.json, in which a space has the three bytes of llama.cpp's sign for it.
 
     The one of a random model's folder turns every byte of a text into a character of its own where
@@ -38,7 +38,7 @@ def tokenizer() -> dict[str, Any]:
     return with_words("byte_tokenizer.json", written)
 
 
-def with_words(name: str, words: Sequence[str]) -> dict[str, Any]:
+def with_words(name: str, words: Sequence[str]) -> dict[str, object]:
     """A tokenizer.json of data/random_models with a vocabulary."""
     document: dict[str, Any] = json.loads(shipped_text(f"data/random_models/{name}"))
     document["model"]["vocab"] = {text: number for number, text in enumerate(words)}
@@ -47,6 +47,7 @@ def with_words(name: str, words: Sequence[str]) -> dict[str, Any]:
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
 Architecture = Literal["llama", "qwen3moe"]
 Weights = Literal["f32", "f16", "q8_0"]
@@ -245,7 +246,7 @@ class RandomModel:
         self._require(key, getattr(self, key) in known, expected)
 
 
-def parse_random_model(values: dict[str, Any], source: str) -> RandomModel:
+def parse_random_model(values: Mapping[str, Any], source: str) -> RandomModel:
     """The model of a sweep's entry that passed the schema; raises InputError that names the key."""
     try:
         return RandomModel(**values)
@@ -253,7 +254,7 @@ def parse_random_model(values: dict[str, Any], source: str) -> RandomModel:
         raise InputError(f"{source}.{error.message}") from None
 
 
-def values(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
+def values(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.float32]:
     """The tensor's weights, f32, in its shape.
 
     Uniform weights, because they need no libm: a normal distribution's last bit may differ between

@@ -124,8 +124,8 @@ class Strategy:
 def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
     """Return a platform file's facts; raises InputError without the memory's bandwidth."""
 
-    def value(key: str, table: Mapping[str, Any] = document) -> float:
-        return float(table.get(key, {}).get("value", 0.0))
+    def value(key: str) -> float:
+        return float(document.get(key, {}).get("value", 0.0))
 
     name, gpu = document["name"], document.get("gpu")
     hpl = value("hpl_gflops")

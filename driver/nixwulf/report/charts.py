@@ -27,6 +27,7 @@ from nixwulf.core.text import Band, clean, format_significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 MARKERS = (
     ("o", 8.0, "●"),
@@ -236,7 +237,7 @@ def _drawn(charts: Sequence[Chart], names: Sequence[str], caption: str) -> ET.El
     return plain_svg(out.getvalue(), parts, "; ".join(chart.label for chart in charts))
 
 
-def _key(name: str, **look: Any) -> Any:
+def _key(name: str, **look: Any) -> Line2D:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=clean(name), **look)
@@ -249,7 +250,7 @@ def _colours() -> dict[str, str]:
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", css.partition("@media")[0]))
 
 
-def _settings() -> dict[str, Any]:
+def _settings() -> dict[str, object]:
     colours = _colours()
     quiet = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     own = {"grid.color": colours["faint"], "legend.labelcolor": colours["ink"]}

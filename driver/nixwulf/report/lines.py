@@ -260,7 +260,7 @@ def band_of(one: Explained) -> Band | None:
 
     # The sums are of all requests at once, and the decode of a server is that of each.
     requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
-    return Band(*(speed / requests for speed in one.prediction.band))
+    return Band(*(speed / requests for speed in one.prediction))
 
 
 def predicted(folder: RunFolder) -> Predicted:

@@ -13,14 +13,14 @@ import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.query import grouped
 from nixwulf.core.text import case_name, clean, link_name
 from nixwulf.outputs.llama_benchy import COLUMNS, column
 from nixwulf.results.identity import canonical, case_id, one_name, record_setting
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedMetric
 
 _TOOL = "llama-benchy"
 # By benchmark, which of its metrics mean what a column of llama-benchy does.
@@ -131,7 +131,7 @@ def _some(found: list[Posted], source: str) -> list[Posted]:
     return found
 
 
-def _configuration(record: Record) -> dict[str, Any]:
+def _configuration(record: Record) -> dict[str, object]:
     """The configuration that all tests of one table share: a case without its amount of work."""
     case = dict(record["case"])
     left_out = {"id", "seed", "samples", "warm_up", "parameters"}
@@ -190,7 +190,7 @@ def _as_of_one(test: _Test, columns: Mapping[str, Numbers]) -> Mapping[str, Numb
     return {**columns, **same}
 
 
-def _metrics(record: Record) -> Iterator[tuple[_Test, str, Mapping[str, Any]]]:
+def _metrics(record: Record) -> Iterator[tuple[_Test, str, RecordedMetric]]:
     """The metrics that are in a column, each with its test."""
     case = record["case"]
     benchmark = case["benchmark"]

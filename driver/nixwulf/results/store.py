@@ -13,7 +13,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from nixwulf.core.files import read_json
 from nixwulf.core.schema import check
 from nixwulf.core.text import login
 from nixwulf.results.identity import record_key
-from nixwulf.results.record import Record, digest, load
+from nixwulf.results.record import PlanDocument, Record, digest, load
 
 PLAN = "plan.json"
 _T = TypeVar("_T")
@@ -202,9 +202,9 @@ def _in_folder(folder: Path) -> list[Path]:
     return sorted(found, key=str)
 
 
-def read_plan(path: Path) -> dict[str, Any]:
+def read_plan(path: Path) -> PlanDocument:
     """A plan's document that passed its schema and is as it was made; raises InputError."""
-    document: dict[str, Any] = read_json(path)
+    document: PlanDocument = read_json(path)
     check(document, "plan", str(path))
     if document["digest"] != digest(document):
         raise InputError(
@@ -222,7 +222,7 @@ class RunFolder:
 
     path: Path
     entries: tuple[Entry, ...]
-    plan: dict[str, Any] | None
+    plan: PlanDocument | None
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -245,9 +245,8 @@ class RunFolder:
         return len(self.plan["cases"]) * self.plan["repetitions"] if self.plan else None
 
     @property
-    def _sweep(self) -> dict[str, Any]:
-        document: dict[str, Any] = self.plan["sweep"]["document"] if self.plan else {}
-        return document
+    def _sweep(self) -> Mapping[str, object]:
+        return self.plan["sweep"]["document"] if self.plan else {}
 
 
 def read_folder(folder: Path) -> RunFolder:

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.interrupts import Pool, held_back
@@ -404,7 +404,7 @@ class SearchState:
         self.records[n], self.took[n] = record, took
         found = measurement_of(self.request.goal, record) if record["outcome"] == "ok" else None
         if found is None:
-            failure: Mapping[str, Any] = record.get("failure", {})
+            failure: Mapping[str, object] = record.get("failure", {})
             reason = failure.get("reason", f"its record has no {self.request.goal.metric}")
             ended = record["outcome"] == "timeout"  # no run is longer than what is left of it
             self.out[n] = _ENDED if ended else f"{record['outcome']}: {reason}"

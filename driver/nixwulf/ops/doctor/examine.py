@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.query import grouped
@@ -37,7 +36,7 @@ class Examination:
         """The findings of a state."""
         return [one for one in self.findings if one.state == state]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return doctor's JSON."""
         return {
             "passed": not self.of("wrong"),

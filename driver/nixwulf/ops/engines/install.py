@@ -180,7 +180,7 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
     )
 
 
-def _keep(name: str, entry: dict[str, Any], digest: str, cluster: str) -> str:
+def _keep(name: str, entry: Mapping[str, str], digest: str, cluster: str) -> str:
     lock = container.lock_beside(cluster)
     held: dict[str, Any] = read_json(lock) if lock.exists() else {"version": 1, "images": {}}
     kept = {"image": entry["image"], "tag": entry["tag"], "digest": digest}
@@ -189,22 +189,24 @@ def _keep(name: str, entry: dict[str, Any], digest: str, cluster: str) -> str:
     return f"The toolbox {name!r} is held to {digest} from now on, in {str(lock)!r}."
 
 
-def digest_of(entry: dict[str, Any]) -> str:
+def digest_of(entry: Mapping[str, str]) -> str:
     """The digest that a tag has in its registry today; raises NixwulfError."""
     host, _, path = entry["image"].partition("/")
     scheme = "http" if host.partition(":")[0] in {"localhost", "127.0.0.1"} else "https"
     url = f"{scheme}://{_HOSTS.get(host, host)}/v2/{path}/manifests/{entry['tag']}"
 
-    def ask(method: str, url: str, headers: Mapping[str, str], **given: Any) -> web.Reply:
+    def ask(
+        method: str, url: str, headers: Mapping[str, str], query: Mapping[str, str] | None = None
+    ) -> web.Reply:
         client = web.client(url, headers=headers, proxies=True)
-        return web.fetch(client, method, url, _TIMEOUT_S, _MOST_BYTES, **given)
+        return web.fetch(client, method, url, _TIMEOUT_S, _MOST_BYTES, params=query)
 
     headers = {"Accept": ", ".join(_MANIFESTS)}
     try:
         answer = ask("HEAD", url, headers)
         asked = dict(_CHALLENGE.findall(answer.headers.get("WWW-Authenticate", "")))
         if answer.status == web.UNAUTHORIZED and "realm" in asked:
-            granted = ask("GET", asked.pop("realm"), {}, params=asked).json or {}
+            granted = ask("GET", asked.pop("realm"), {}, asked).json or {}
             token = granted.get("token") or granted.get("access_token")
             answer = ask("HEAD", url, {**headers, "Authorization": f"Bearer {token}"})
     except (web.NoAnswer, ValueError, AttributeError) as error:
@@ -217,7 +219,7 @@ def digest_of(entry: dict[str, Any]) -> str:
     return found
 
 
-def _unknown(entry: dict[str, Any], why: str) -> str:
+def _unknown(entry: Mapping[str, str], why: str) -> str:
     return (
         f"The registry does not say the digest of '{entry['image']}:{entry['tag']}': {why}; "
         "correct the tag or give IMAGE@sha256:DIGEST."

@@ -238,7 +238,7 @@ def here(command: Callable[..., Document], *arguments: str) -> Document:
         raise NixwulfError(f"On {HERE} {words}.") from None
 
 
-def on_node(node: Connection, command: str, **values: Any) -> Document:
+def on_node(node: Connection, command: str, **values: object) -> Document:
     """Run a command of store.py on a node; raises NixwulfError."""
     argv = [*PYTHON, STORE, command, json.dumps(values)]
     return _answer(node, command, node.run(argv, timeout_s=_LIMITS_S.get(command, _HOURS_S)))

@@ -261,8 +261,8 @@ def _kind(wire: Wire, devices: Sequence[Devices]) -> str:
     )
 
 
-def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"interface": end.interface, "address": str(end.address.ip)}
+def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, object]:
+    found: dict[str, object] = {"interface": end.interface, "address": str(end.address.ip)}
     if ports:
         names = [port.device for port in ports]
         found["rdma_device"] = names[0] if len(names) == 1 else names

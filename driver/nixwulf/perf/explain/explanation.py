@@ -39,11 +39,11 @@ from nixwulf.perf.explain.remedies import (
     sensitivities,
     shorter_trips,
 )
-from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
+from nixwulf.perf.explain.subject import CaseInputs, RunPlan, batch, fabric_of, run_plan, subject_of
 from nixwulf.perf.inputs import Constants, PlatformFacts, Strategy, choose, family
 from nixwulf.perf.predict import Prediction, predict, total
 from nixwulf.perf.work import Configuration
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedCase
 from nixwulf.results.store import PLAN, read_entries, read_plan
 
 LEAST = 3
@@ -150,9 +150,9 @@ class Explained:
     why_not: str = ""
 
     @property
-    def case(self) -> Mapping[str, Any]:
+    def case(self) -> RecordedCase:
         """The case."""
-        case: Mapping[str, Any] = self.record["case"]
+        case: RecordedCase = self.record["case"]
         return case
 
     @property
@@ -229,14 +229,14 @@ def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
 
 
 def explain_records(
-    found: Sequence[tuple[Record, Mapping[str, Any] | None]],
-    beside: Sequence[tuple[Record, Mapping[str, Any] | None]] = (),
+    found: Sequence[tuple[Record, Mapping[str, object] | None]],
+    beside: Sequence[tuple[Record, Mapping[str, object] | None]] = (),
 ) -> tuple[list[Explained], list[Unmeasured]]:
     """All of records, each with the plan of its run where there is one.
 
     beside: those that they are held against, they themselves among them; empty: they alone.
     """
-    plan_of = {id(record): plan for record, plan in found}
+    plan_of = {id(record): run_plan(plan) for record, plan in found}
     measured, rest = measured_in([record for record, _ in found])
     baselines = BaselineIndex(
         measured_in([record for record, _ in beside])[0] if beside else measured
@@ -245,7 +245,7 @@ def explain_records(
     return sorted(explained, key=_order), rest
 
 
-def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, Any] | None]]:
+def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, object] | None]]:
     entries = list(read_entries(path))
     places = {entry.path.parent.parent / PLAN for entry in entries}
     plans = {place: read_plan(place) if place.exists() else None for place in places}
@@ -259,11 +259,9 @@ def _order(explained: Explained) -> tuple[str, str, int, str, str]:
     return case.get("model", ""), case.get("engine", ""), case["nodes"], split, fabric
 
 
-def _explained(
-    one: MeasuredCase, baselines: BaselineIndex, plan: Mapping[str, Any] | None
-) -> Explained:
-    file = str(plan.get("cluster", {}).get("source", "")) if plan else ""
-    bare = Explained(one.record, one.conditions, one.metric, one.value, one.runs, cluster_file=file)
+def _explained(one: MeasuredCase, baselines: BaselineIndex, plan: RunPlan) -> Explained:
+    seen = (one.record, one.conditions, one.metric, one.value, one.runs)
+    bare = Explained(*seen, cluster_file=plan.cluster_file)
     beside = [*baselines.beside(one), *baselines.by_other_engines(one)]
     found = (*one.diagnostics, *out_of_cache(one, baselines.of_all_models(one)))
     try:

@@ -8,16 +8,16 @@ What would make a case faster, and what no machine of its kind can exceed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.explain.measured import MeasuredCase
-from nixwulf.perf.explain.subject import facts_of
+from nixwulf.perf.explain.subject import RunPlan, facts_of
 from nixwulf.perf.inputs import (
     PARALLELISMS,
     Constants,
@@ -220,7 +220,7 @@ def remedies(
     one: MeasuredCase,
     beside: Sequence[MeasuredCase],
     inputs: PredictionInputs | None,
-    plan: Mapping[str, Any] | None,
+    plan: RunPlan,
 ) -> tuple[Remedy, ...]:
     """All of a case, at most one of a kind, the cheapest first.
 
@@ -318,9 +318,7 @@ def _engine(record: Record) -> str:
     return str(record["case"]["engine"]) + (f" with {weights}" if weights else "")
 
 
-def _predicted(
-    one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
-) -> Iterator[Way]:
+def _predicted(one: MeasuredCase, inputs: PredictionInputs, plan: RunPlan) -> Iterator[Way]:
     is_now = max(inputs.speed, one.value)
     for kind, what, other, copies in _strategies(one, inputs, plan):
         try:
@@ -334,7 +332,7 @@ def _predicted(
 
 
 def _strategies(
-    one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
+    one: MeasuredCase, inputs: PredictionInputs, plan: RunPlan
 ) -> Iterator[tuple[Kind, str, PredictionInputs, int]]:
     """Other ways to run it that fit and that its engine has; the last is the copies that run."""
     if len(inputs.platforms) > 1:
@@ -411,16 +409,13 @@ def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: i
     return engine.unsupported(point) is None
 
 
-def _fabrics(record: Record, plan: Mapping[str, Any] | None) -> Iterator[tuple[str, FabricFacts]]:
+def _fabrics(record: Record, plan: RunPlan) -> Iterator[tuple[str, FabricFacts]]:
     """The other fabrics of the cluster that join as many nodes, as they usually are."""
-    document = plan.get("cluster", {}).get("document", {}) if plan else {}
-    case, nodes = record["case"], document.get("nodes", ())
-    for name, fabric in document.get("fabrics", {}).items():
-        joined = sum(name in node.get("fabrics", {}) for node in nodes)
+    case = record["case"]
+    for name, kind, speed_gbps, joined in plan.fabrics:
         if name == case.get("fabric") or joined < case["nodes"]:
             continue
         try:
-            speed = fabric.get("speed_gbps", 0.0)
-            yield name, fabric_facts(fabric["kind"], case.get("transport", "tcp"), speed)
+            yield name, fabric_facts(kind, case.get("transport", "tcp"), speed_gbps)
         except InputError:
             continue  # nothing is known of it by this transport

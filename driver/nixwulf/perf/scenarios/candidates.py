@@ -80,7 +80,7 @@ class Placement:
                 return f"the fabric {fabric.name} ({fabric.kind}) carries no {self.transport}"
         return None
 
-    def crossing(self, cluster: Cluster) -> dict[str, Any]:
+    def crossing(self, cluster: Cluster) -> dict[str, object]:
         """Describe the fabric to an engine or benchmark, to see whether it can cross it.
 
         fabric_kind; cables: where more than two nodes are on cables 'pairs' or 'ring', else None;

@@ -9,7 +9,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +39,7 @@ from nixwulf.report.site.rows import (
 )
 from nixwulf.report.tables import html_head, html_rows, html_table
 from nixwulf.results.identity import record_key
+from nixwulf.results.record import Record
 from nixwulf.results.store import Entry, progress, read_entries
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ def _options(
     return sorted(common, key=lambda option: (option[0].isdigit() * len(option[0]), option[0]))
 
 
-def unscrubbed(records: Iterable[Mapping[str, Any]]) -> int:
+def unscrubbed(records: Iterable[Record]) -> int:
     """Count the records of runs outside the lab that hold what 'nixwulf publish' takes out."""
     return sum(
         record["kind"] == "run" and not record["cluster"]["lab"] and "scrubbed" not in record

@@ -310,11 +310,11 @@ class Trees:
     def __init__(self) -> None:
         self._made: dict[tuple[int, int], str] = {}
 
-    def of(self, values: Mapping[str, Any]) -> Markup:
+    def of(self, values: Mapping[str, object]) -> Markup:
         """Draw values of a record that lives as long as this."""
         return Markup(self._dict(values, 0))  # noqa: S704 - made of escaped texts
 
-    def _dict(self, values: Mapping[str, Any], depth: int) -> str:
+    def _dict(self, values: Mapping[str, object], depth: int) -> str:
         parts = [
             f"<dt>{_leaf(key)}</dt><dd>{self._of(inner, depth + 1)}</dd>\n"
             for key, inner in islice(values.items(), _MOST_KEYS)

@@ -120,7 +120,7 @@ _AROUND: dict[str, str] = read_toml(DATA / "columns.toml")["around"]
 """Where a record has what need not be equal, and explains a difference."""
 
 
-def _at(found: Any, path: str) -> Iterable[Any]:
+def _at(found: object, path: str) -> Iterable[object]:
     """The values at a path, of each in a list; what is no text and no number has none."""
     if isinstance(found, list):
         return [value for one in found for value in _at(one, path)]
@@ -134,12 +134,12 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _order(identity: Identity) -> tuple[Any, ...]:
+def _order(identity: Identity) -> tuple[object, ...]:
     metric, unit = (str(identity[Key("", name)]) for name in ("metric", "unit"))
     return (*_case_order(identity), rank(metric, unit))
 
 
-def _case_order(identity: Identity) -> tuple[Any, ...]:
+def _case_order(identity: Identity) -> tuple[object, ...]:
     """Sort by what is measured, then nodes, then the rest; numbers by their size."""
     first = ("platform", "engine", "benchmark", "model", "weights", "nodes", "parallelism")
     named = [_sortable(identity.get(Key("", name))) for name in (*first, "fabric", "transport")]
@@ -155,7 +155,7 @@ def _sortable(value: object) -> tuple[float, str]:
     return (float(value), "") if isinstance(value, int | float) else (0.0, _text(value))
 
 
-Shared = frozenset[tuple[Key, Any]]
+Shared = frozenset[tuple[Key, object]]
 Why = Literal[
     "only in A", "only in B", "several values in A", "several values in B", "as no model is stated"
 ]
@@ -439,7 +439,7 @@ _SEEN = frozenset({"retransmits", "lost", "stalled", "p99_us", "observed"})
 _NO_QUERY = frozenset({"samples", "conditions", "observed", "parameters", "variant"})
 
 
-def ordered(items: Iterable[tuple[Key, Any]]) -> Identity:
+def ordered(items: Iterable[tuple[Key, object]]) -> Identity:
     """An identity in the order in which people read it: what is measured, where, then the rest."""
     places = {name: place for place, name in enumerate(COLUMNS)}
     return dict(
@@ -545,7 +545,7 @@ def _with_positions(record: Record) -> Record:
     return {**record, "metrics": metrics}
 
 
-def _queried(row: ComparedRow) -> dict[str, Any]:
+def _queried(row: ComparedRow) -> dict[str, object]:
     """List what a query may ask of a row: the table's columns, parameters and conditions."""
     columns = {name: row.values[name] for name in TIDY_COLUMNS if name not in _NO_QUERY}
     return {**{key.name: value for key, value in row.identity.items()}, **columns}
