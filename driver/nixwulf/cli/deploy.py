@@ -382,10 +382,7 @@ def update(
 def _targets(
     cluster: Cluster, nodes: Sequence[Node], flake: str, prebuilt_file: Path | None, *, built: bool
 ) -> list[Target]:
-    """Nodes with the systems that they are to run; built: of --prebuilt, or what each had before.
-
-    What a node had before is asked later, and its path is empty until then.
-    """
+    """Pair nodes with systems: of --prebuilt, or what each had before, asked later (empty path)."""
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy import flake as flakes

@@ -123,7 +123,6 @@ def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
 
 
 def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool) -> None:
-    """Hold a toolbox to a digest, and bring its image to nodes."""
     from nixwulf.nodes import container
     from nixwulf.ops.engines import install
 

@@ -51,7 +51,6 @@ class Named(click.types.StringParamType):
     """Text of which a shell completes the names that there are, else files."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
-        """Ask for the names when a shell wants them."""
         self.names = names
 
     def shell_complete(
@@ -238,13 +237,7 @@ def require_none(problems: Sequence[str]) -> None:
 
 
 def confirm(question: str, option: str) -> None:
-    """Ask before something is lost.
-
-    Raises:
-        InputError: nobody is there to answer.
-        NixwulfError: the answer is no.
-        click.Abort: Ctrl-C.
-    """
+    """Ask before something is lost; raises InputError where nobody answers, NixwulfError for no."""
     try:
         answer = click.confirm(question, err=True)
     except click.Abort:

@@ -136,10 +136,7 @@ def is_there(path: Path) -> bool:
 
 
 def find_results(path: Path) -> Path:
-    """A path, such as 'results/published': where it is not here, the one that came with the driver.
-
-    Where there is neither, the path as it is.
-    """
+    """Find a path here, else among what came with the driver, else return it as it is."""
     own = DATA / path
     return own if path.parts[:1] == ("results",) and not path.exists() and own.exists() else path
 
@@ -296,10 +293,7 @@ class _SharingLoader(_PlainLoader):
 
 
 def read_yaml(path: Path, *, aliases: bool = False) -> Any:
-    """The document of a YAML file; raises InputError with the line.
-
-    aliases: whether it may have some, and merges.
-    """
+    """Read a YAML file, with aliases and merges only if asked; raises InputError with the line."""
     return parse_yaml(read_text(path, _MOST_YAML), path, aliases=aliases)
 
 

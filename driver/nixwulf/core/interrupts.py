@@ -82,7 +82,7 @@ def _scope() -> _Scope | None:
 
 
 def _signal(process: subprocess.Popen[AnyStr], number: int) -> None:
-    """To a child, and to all of its session where it leads one."""
+    """Send a signal to a child, and to all of its session where it leads one."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             leads = os.getsid(process.pid) == process.pid
@@ -90,9 +90,10 @@ def _signal(process: subprocess.Popen[AnyStr], number: int) -> None:
 
 
 def handle() -> None:
-    """From now on the signals cancel; a signal that is ignored (nohup, `&` in a script) stays so.
+    """Make signals cancel from now on; one that is ignored (nohup, `&` in a script) stays so.
 
-    The main thread gets a KeyboardInterrupt; one that Python drops, as in a callback, comes again.
+    The main thread gets a KeyboardInterrupt; one that Python drops, as in a callback, comes
+    again.
     """
     last, came = -_ONE_S, signal.SIGINT
 
@@ -157,10 +158,7 @@ class Pool(ThreadPoolExecutor):
 
 
 def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a child; one of another thread than the main one ends when the driver is interrupted.
-
-    Raises KeyboardInterrupt: the driver was interrupted.
-    """
+    """Start a child, which ends with the driver's interrupt; after one raises KeyboardInterrupt."""
     scope = _scope()
     return scope.start(command, options) if scope else subprocess.Popen(command, **options)
 

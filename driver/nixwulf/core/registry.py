@@ -19,10 +19,7 @@ MOST = (1 << 31) - 1
 
 
 def discover(package: ModuleType, attribute: str) -> dict[str, object]:
-    """The objects that the modules of a package offer under an attribute, by their name.
-
-    A module is a file or a folder; the attribute is an object with a name, or a tuple of such.
-    """
+    """Find what a package's modules offer under an attribute, one or a tuple, by their names."""
     found: dict[str, object] = {}
     for module in pkgutil.iter_modules(package.__path__):
         offered = getattr(

@@ -94,7 +94,7 @@ def _fast_validator(kind: Kind, tolerant: bool) -> jsonschema_rs.Draft202012Vali
 
 
 def problems(document: object, kind: Kind, *, tolerant: bool = False) -> list[str]:
-    """Every problem of a document, each a sentence that names the key and what was expected.
+    """List the problems of a document, in sentences that name the key and what was expected.
 
     Where tolerant, keys and values of lists that the schema does not know are none.
     """
@@ -103,10 +103,7 @@ def problems(document: object, kind: Kind, *, tolerant: bool = False) -> list[st
 
 
 def check(document: object, kind: Kind, source: str) -> None:
-    """Hold a document against its schema.
-
-    Raises InputError: with the source and the first key that is wrong.
-    """
+    """Raise InputError for a document that breaks its schema, with the source and the first key."""
     _refuse(problems(document, kind), source)
 
 

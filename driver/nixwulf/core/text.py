@@ -161,7 +161,7 @@ def unbroken(text: str) -> str:
 
 
 def slug(text: str, longest: int, also: str = "") -> str:
-    """At most `longest` lower case letters, digits and what is also kept; '-' for all else."""
+    """Keep `longest` lower case letters, digits and what is also kept; '-' for all else."""
     words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
     return words[:longest].strip(f"-{also}")
 

@@ -95,7 +95,7 @@ class Incoming:
     pieces: AsyncIterator[bytes]
 
     async def whole(self) -> Reply:
-        """All of it; raises NoAnswer."""
+        """Read all of it; raises NoAnswer."""
         return Reply(self.status, b"".join([one async for one in self.pieces]), self.headers)
 
 

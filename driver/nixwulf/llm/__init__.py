@@ -87,7 +87,7 @@ class PlacedModel:
     sha256: str | None = None
 
     def document(self) -> dict[str, object]:
-        """As in a record."""
+        """Return the model as a record has it."""
         size = {"bytes": self.bytes} if self.bytes else {}
         sha256 = {"sha256": self.sha256} if self.sha256 else {}
         random = self.model.random

@@ -61,10 +61,7 @@ _WINDOWS = read_toml(DATA / "model" / "sliding_windows.toml")
 
 
 def read(path: str, first_bytes: FirstBytes) -> Header:
-    """The header of a file, or of all files of a split model by the first.
-
-    Raises one of NOT_OF_A_MODEL for another file, or one that is cut short.
-    """
+    """Read the header of a file, or of a split model by its first; raises one of NOT_OF_A_MODEL."""
     split = _SPLIT.fullmatch(path)
     count = int(split[2]) if split else 1
     paths = [path]
@@ -129,7 +126,6 @@ class _Reader:
         return taken
 
     def scalar(self, form: str) -> float:
-        """A number of a form of the struct module."""
         number: float = struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
         return number
 
@@ -270,7 +266,6 @@ def _kind(parts: set[str], kv_heads: int) -> str:
 
 
 def _each(value: int | list[int], count: int) -> list[int]:
-    """A value that holds for all layers, or one a layer."""
     return [int(one) for one in value] if isinstance(value, list) else [int(value)] * count
 
 
@@ -369,7 +364,6 @@ def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
 
 
 def _stored(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.generic]:
-    """The tensor's weights as the file holds them."""
     from gguf import quantize
 
     return quantize(values(tensor, model), _quantization_type(tensor, model))

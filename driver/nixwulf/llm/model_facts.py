@@ -121,7 +121,7 @@ class ModelFacts:
 
     @cached_property
     def silent(self) -> ModelFacts:
-        """For tokens that ask for no answer: the output matrix is not multiplied."""
+        """Leave out the output matrix, for tokens that ask for no answer."""
         return replace(self, unread=self.unread + self.vocabulary * self.hidden)
 
     @property
@@ -136,7 +136,7 @@ class ModelFacts:
 
     @property
     def weight_bytes(self) -> float:
-        """All weights, in bytes; embeddings as the other weights."""
+        """Sum up the bytes of all weights; embeddings count as the other weights."""
         others = (self.parameters - self.routed) * self.weights.other_bits
         return (others + self.routed * self.weights.routed_bits) / 8
 

@@ -131,7 +131,6 @@ class RandomModel:
         return ModelShape(self.layers, self.heads, self.kv_heads)
 
     def __post_init__(self) -> None:
-        """Check the sizes, each on its own and then against each other."""
         self._require_known("architecture", get_args(Architecture))
         self._require_known("weights", get_args(Weights))
         for key in ("layers", "hidden", "heads", "kv_heads", "feed_forward", "context"):
@@ -176,9 +175,7 @@ class RandomModel:
 
     @property
     def active_parameters(self) -> int:
-        """Weights that take part in one token: of the experts only those used, and the embedding's
-        one row (a look-up) not at all.
-        """
+        """Count the weights in one token: of the experts those used, of the embedding none."""
         return sum(
             tensor.size * self.experts_used // self.experts
             if "_exps." in tensor.name
@@ -198,7 +195,7 @@ class RandomModel:
         return f"{self.architecture}-{self.layers}x{self.hidden}-{self.weights}-{self.digest}.gguf"
 
     def tensors(self) -> Iterator[Tensor]:
-        """Every tensor in the order of the file, named as llama.cpp names them."""
+        """List the tensors in the order of the file, named as llama.cpp names them."""
         hidden, narrow = self.hidden, self.kv_heads * self.head_size
         # Each block reads a normalised stream, so a spread of 1/sqrt(row) keeps values near one.
         reading = hidden**-0.5
@@ -298,10 +295,7 @@ def cached(name: str, model: RandomModel, write: Callable[[RandomModel, Path], N
 
 @contextmanager
 def whole(path: Path, needed: int) -> Iterator[Path]:
-    """A place to write to, which becomes PATH when the block ends well; needed: in bytes.
-
-    Raises NixwulfError when it does not fit on the device or cannot be written.
-    """
+    """Write to a place that becomes PATH at the block's end; needed: bytes; raises NixwulfError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(path.parent).free

@@ -64,10 +64,7 @@ _WINDOWED = {"sliding_attention", "chunked_attention"}
 
 
 def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstBytes) -> Header:
-    """The header of a model by the files of a folder and its config.json.
-
-    Raises Exception: one of NOT_OF_A_MODEL, also for no files at all.
-    """
+    """Read a folder's header by its files and config.json; raises one of NOT_OF_A_MODEL."""
     packed = config.get("quantization_config") or config.get("quantization") or {}
     tensors: dict[str, TensorSize] = {}
     for path in paths:
@@ -236,10 +233,7 @@ def _write_json(path: Path, document: object) -> None:
 
 
 def _header(model: RandomModel) -> tuple[dict[str, object], int]:
-    """Each tensor's type, shape and place in the data, and the bytes of the data.
-
-    Experts lie one after another, as they do in the model's tensor.
-    """
+    """Return each tensor's type, shape and place, experts one after another; and all bytes."""
     header: dict[str, object] = {}
     end = 0
     for tensor in model.tensors():
@@ -254,7 +248,6 @@ def _header(model: RandomModel) -> tuple[dict[str, object], int]:
 
 
 def _names(tensor: Tensor, model: RandomModel) -> Iterator[str]:
-    """The names of a tensor, which for experts is one name each."""
     name = tensor.name.removesuffix(".weight")
     if name in _TOP:
         yield f"{_TOP[name]}.weight"

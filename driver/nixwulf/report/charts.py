@@ -84,7 +84,7 @@ _T = TypeVar("_T")
 
 
 def some(found: Sequence[_T], value: Callable[[_T], float], most: int = MOST_MARKS) -> list[_T]:
-    """All, or as many as a chart shows, evenly from the highest value to the lowest."""
+    """Choose as many as a chart shows, evenly from the highest value to the lowest."""
     if len(found) <= most:
         return list(found)
     ordered = sorted(found, key=value, reverse=True)
@@ -187,13 +187,9 @@ class DrawnPart(NamedTuple):
 
 
 class _DrawnParts(dict[str, Sequence[DrawnPart]]):
-    """The parts of a drawing by the gid under which matplotlib draws them.
-
-    Several of one gid are its markers, in their order.
-    """
+    """Parts of a drawing by matplotlib's gid; several of one gid are its markers, in order."""
 
     def gid(self, *parts: DrawnPart) -> str:
-        """A new one."""
         name = f"part-{len(self)}"
         self[name] = parts
         return name
@@ -372,10 +368,7 @@ def _draw_scales(axes: Axes, chart: Chart) -> str:
 
 
 def _scale(axes: Axes, name: Literal["x", "y"], values: set[float], room: float) -> str:
-    """Linear from zero, or logarithmic where the values span a lot; what to add to the label.
-
-    room: how many labels there is room for.
-    """
+    """Scale from zero, or by logarithms for a wide span, with room for so many labels; names it."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = min(values), max(values) or 1.0

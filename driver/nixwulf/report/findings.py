@@ -105,7 +105,6 @@ def _best_and_worst(lines: list[CaseSummary], metric: MetricKey) -> str:
 
 
 def _superlatives(metric: MetricKey) -> tuple[str, str]:
-    """Return the words for the best and the worst."""
     if adds_up(metric.unit):
         return "fastest", "slowest"
     if is_time(metric.unit):
@@ -138,7 +137,7 @@ def _change(
     near: tuple[float, MetricSummary],
     far: tuple[float, MetricSummary],
 ) -> str:
-    """From one end to the other, each a round trip in microseconds and a value."""
+    """Describe a change over round trips; near and far have microseconds and a value."""
     before, after = near[1].typical, far[1].typical
     unit = unit_name(metric.unit)
     trips = f"the measured round trip grows from {round_trip(near[0])} to {round_trip(far[0])}"
@@ -236,7 +235,7 @@ def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 
 def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """Each fact of the nodes: one value, or a range, or each value with its nodes."""
+    """List the facts of the nodes: one value, or a range, or each value with its nodes."""
     values: dict[str, dict[str, list[object]]] = {}
     for record in records:
         for node in record.get("nodes", ()):
@@ -249,10 +248,7 @@ def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 
 def fabrics(records: Sequence[Record]) -> Table:
-    """Each fabric as it is sold, as the lab was asked for it, and as runs, failed too, measured it.
-
-    In the order of the measured round trips.
-    """
+    """Tabulate fabrics: as sold, asked for in the lab, and measured; the shortest trip first."""
     found = [one for several in fabrics_of(records).values() for one in several]
     return Table(_FABRIC, [_fabric(one) for one in sorted(found, key=rtt_order)])
 

@@ -191,7 +191,6 @@ def _as_of_one(test: _Test, columns: Mapping[str, Numbers]) -> Mapping[str, Numb
 
 
 def _metrics(record: Record) -> Iterator[tuple[_Test, str, RecordedMetric]]:
-    """The metrics that are in a column, each with its test."""
     case = record["case"]
     benchmark = case["benchmark"]
     for metric in record["metrics"]:
@@ -225,7 +224,6 @@ def _metrics(record: Record) -> Iterator[tuple[_Test, str, RecordedMetric]]:
 
 
 def _lines(one: Posted) -> Iterator[str]:
-    """A heading, the table, and whose numbers they are."""
     shown = {name: name for name in COLUMNS}
     if not one.several:
         shown = {k: "t/s" if k == "t/s (total)" else k for k in COLUMNS if k not in _NOT_OF_ONE}

@@ -145,7 +145,6 @@ def _costs(section: Section) -> list[str]:
 
 
 def _titled(title: str, table: Table | None) -> list[str]:
-    """A table under its title; nothing of one without rows."""
     return [title, pipe_table(table)] if table and table.rows else []
 
 
@@ -161,7 +160,7 @@ def _failures_text(failures: Sequence[Failure]) -> list[str]:
 
 
 def to_csv(records: Iterable[Record]) -> str:
-    """One line per record and metric; cells without a value are empty, samples are a JSON list."""
+    """Write a line per record and metric; cells without a value are empty, samples a JSON list."""
     table = tidy(records)
     table["samples"] = [json.dumps(samples) for samples in table["samples"]]
     for name in table.columns:

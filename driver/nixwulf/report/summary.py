@@ -98,7 +98,7 @@ class Summary:
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        """One for each setting, those of engines first."""
+        """Split the lines by setting, those of engines first."""
         settings = {line.setting for line in self.lines}
         several = [key for key in Setting._fields if len({getattr(s, key) for s in settings}) > 1]
         lines = grouped((line.setting, line) for line in self.lines)
@@ -158,7 +158,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Section:
-    """One setting of a report; name: what distinguishes it from the others.
+    """A setting of a report; name: what distinguishes it from the others.
 
     lines: its cases; entries: its runs in the order in which they started.
     """
@@ -280,7 +280,7 @@ def _name(case: RecordedCase, shown: Sequence[str]) -> str:
 
 
 def _differing_parameters(cases: Mapping[Key, RecordedCase]) -> dict[Setting, list[str]]:
-    """For each setting the parameters that are not the same for all its cases."""
+    """List each setting's parameters that are not the same for all its cases."""
     values: dict[Setting, dict[str, list[object]]] = defaultdict(lambda: defaultdict(list))
     for (setting, _), case in cases.items():
         for key, value in case["parameters"].items():
@@ -346,7 +346,7 @@ def _lines(
 
 
 def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, MetricSummary]]]:
-    """For each case the values by what distinguishes them, as canonical JSON, and by metric.
+    """Find each case's values by what distinguishes them, as canonical JSON, and by metric.
 
     Cold and warm are separate where a setting has both.
     """
@@ -387,7 +387,7 @@ def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failu
 
 
 def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Each sentence that runs left for the reader of their numbers, and the cases it is about."""
+    """List the sentences that runs left for readers, each with the cases it is about."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for entry in sorted(entries, key=lambda e: e.record["id"]):
         waived = (gate for gate in entry.record.get("gates", ()) if gate["state"] == "waived")

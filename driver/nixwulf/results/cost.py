@@ -77,10 +77,7 @@ _NOT_AT_WORK = {"idle", "sleep", "off"}
 
 
 class Watts(NamedTuple):
-    """Mean watts of all nodes while a metric was measured, and the metric over them.
-
-    per_watt: in the metric's unit per W; joules_per_token: of tokens only.
-    """
+    """Mean watts of all nodes while a metric was measured; the metric per W; J/token of tokens."""
 
     watts: float
     source: str

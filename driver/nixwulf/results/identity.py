@@ -141,18 +141,12 @@ def record_setting(record: Record) -> Setting:
 
 
 def case_id(record: Record) -> str:
-    """The id of a record's case; of one that is no run its own.
-
-    Nobody knows that two outputs of equal conditions are repetitions of one case.
-    """
+    """Return the case's id; of no run its own, for nobody knows which outputs repeat one."""
     return str(record["case"]["id"] if record["kind"] == "run" else record["id"])
 
 
 def record_key(record: Record) -> tuple[str, str]:
-    """Return the key of a record: its id, and of a run also when it started.
-
-    Ids of runs are of a case and a repetition, and the same in every run folder.
-    """
+    """Return a record's id, and a run's start: run folders share ids of case and repetition."""
     return str(record["id"]), str(record["started"]) if record["kind"] == "run" else ""
 
 
@@ -165,10 +159,10 @@ def differing(found: Iterable[Identity]) -> set[Key]:
 
 @dataclass(frozen=True, order=True)
 class SessionKey:
-    """One boot and one system of each node, on one day (UTC).
+    """A boot and a system of each node, on one day (UTC).
 
-    machines: a node's boot and system, in the order of the nodes. A toolbox is no part of it: two
-    of them can be run in turn in one session.
+    machines: a node's boot and system, in the order of the nodes. A toolbox is no part of it:
+    two of them can be run in turn in one session.
     """
 
     machines: tuple[tuple[str, str], ...]
@@ -176,10 +170,7 @@ class SessionKey:
 
 
 def session_of(record: Record) -> SessionKey:
-    """The session in which a record was measured.
-
-    What is no run says nothing of its session, so that each file or source is one of its own.
-    """
+    """Find a record's session; each file or source of what is no run is one of its own."""
     day = str(record.get("started", ""))[:10]
     if record["kind"] != "run":
         source = record.get("source", {})

@@ -178,7 +178,6 @@ class Reading:
             yield from (f"  {one} -> left out" for one in by_label(found.left_out, each=True))
 
     def _summary(self, failures: int) -> str:
-        """Tools, runs and values."""
         names = " and ".join(dict.fromkeys(tool.name for tool in self.tools))
         failed = f" ({failures} failed)" if failures else ""
         metrics = (metric for record in self.records for metric in record["metrics"])
@@ -264,10 +263,7 @@ def _records(
 def _read(
     tools: Sequence[Tool], text: str
 ) -> tuple[tuple[Tool, ...], list[tuple[Tool, list[Found]]], list[str]]:
-    """Return the tools that have a run, their cases, and what cannot be read.
-
-    Raises ParseError where none has.
-    """
+    """Return tools with a run, their cases, and what is unreadable; raises ParseError for none."""
     found: list[tuple[Tool, list[Found]]] = []
     unread: list[str] = []
     for tool in tools:
@@ -470,10 +466,7 @@ def _record(
 
 
 def _nodes(tool: str, metadata: UserMetadata, found: Found, others: Sequence[Found]) -> int:
-    """Return the nodes as the output states them, else as the user reports.
-
-    What the user reports may be about another case of the output, which lacks it.
-    """
+    """Return the nodes as the output states them, else as the user does, maybe of another case."""
     reported = found.nodes
     if metadata.nodes is None:
         if reported.reported is None:

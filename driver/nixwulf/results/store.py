@@ -82,7 +82,7 @@ def record_paths(paths: Paths) -> list[Path]:
 
 
 def read_entries(paths: Paths) -> Iterator[Entry]:
-    """Every record of files and folders with its file, validated; the same record counts once.
+    """Read every record of files and folders with its file, validated; each counts once.
 
     Raises InputError for a bad record, and for two of one identity and different content.
     """
@@ -107,10 +107,7 @@ def progress(
 
 
 def _shared(value: Any, known: dict[Hashable, Any]) -> Any:
-    """JSON with what is equal in several documents once in memory; lists of numbers are not.
-
-    known: what was seen, by its text, or by a hash of its bytes.
-    """
+    """Keep what is equal in several documents once in memory; known: by text, or hash of bytes."""
     if isinstance(value, str):
         return known.setdefault(value, value)
     listed = isinstance(value, list) and value and isinstance(value[0], dict | list | str)
@@ -131,10 +128,7 @@ def read_records(paths: Paths) -> Iterator[Record]:
 
 
 class Identities:
-    """The records that were seen, and in which files.
-
-    A record is known by its key, see record_key.
-    """
+    """The records that were seen, by record_key, and the files that have them."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[str, str]] = {}

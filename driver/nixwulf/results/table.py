@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FabricStats:
-    """All that was measured of a fabric as it was shaped once, over failed runs' links too.
+    """The measurements of a fabric as it was shaped once, over failed runs' links too.
 
-    fabric: as the first record has it; rtts_us: the median round trip (microseconds) of each probe,
-    before and after each run and on each link, of cables on the slowest; bandwidths_gbps: of one
-    TCP stream on each link.
+    fabric: as the first record has it; rtts_us: the median round trip (microseconds) of each
+    probe, before and after each run and on each link, of cables on the slowest;
+    bandwidths_gbps: of one TCP stream on each link.
     """
 
     fabric: RecordedFabric
@@ -79,15 +79,12 @@ def fabrics_of(records: Iterable[Record]) -> dict[FabricKey, list[FabricStats]]:
 
 
 def rtt_order(stats: FabricStats) -> float:
-    """To sort by: an unmeasured one is last."""
+    """Sort by the round trip; an unmeasured one is last."""
     return float("inf") if stats.rtt_us is None else stats.rtt_us
 
 
 def record_rtt_us(record: Record) -> float | None:
-    """Round trip of a run, microseconds: median over its links of the medians before and after.
-
-    Of cables that of the slowest cable.
-    """
+    """Return a median round trip of a run's links, before and after, us; of cables the slowest."""
     return median(_rtts(record.get("fabric", {})))
 
 
@@ -197,7 +194,7 @@ _NO_METRIC: dict[str, object] = (
 
 
 def tidy(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per record and metric, columns TIDY_COLUMNS; a record that failed is one row.
+    """Make a row per record and metric, columns TIDY_COLUMNS; a failed record is one row.
 
     Text without a value is empty, a number without a value is NaN or NA.
     """
@@ -391,12 +388,13 @@ _TEXTS = ("watts_source", "price_source")
 
 
 def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """One row for each value of the keys, sorted by them.
+    """Pool rows: one for each value of the keys, sorted by them.
 
-    Columns: the keys; mean, stddev (n-1), p50, p95, p99 (nearest rank, of distributions only) and
-    n_samples of the samples of all rows; where no row has samples, the mean of the values, and of
-    a row alone the rest as it gives it; n_runs; medians of rtt_us and bandwidth_gbps; means of what
-    a speed costs, and the first source of each that is there; the different acceptances.
+    Columns: the keys; mean, stddev (n-1), p50, p95, p99 (nearest rank, of distributions only)
+    and n_samples of the samples of all rows; where no row has samples, the mean of the values,
+    and of a row alone the rest as it gives it; n_runs; medians of rtt_us and bandwidth_gbps;
+    means of what a speed costs, and the first source of each that is there; the different
+    acceptances.
     """
     import numpy as np
     import pandas as pd

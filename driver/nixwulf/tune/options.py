@@ -193,10 +193,7 @@ def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> facts.Model
 
 
 def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
-    """The engines that read the model: those asked for, else all, or those of this machine.
-
-    Raises InputError: for an engine that does not read the model.
-    """
+    """List the engines that read the model, of those asked for; raises InputError for another."""
     for name in asked:
         engines.find(name, "--engine")
         if name not in subject.engines:
@@ -247,10 +244,7 @@ class PredictedTime:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured speed, the deviation of its logarithm, and the watts of all nodes or 0.
-
-    speed: tok/s; of a time its reciprocal, 1/s.
-    """
+    """A measured speed (tok/s, of a time 1/s), its logarithm's deviation, and all watts or 0."""
 
     speed: float
     deviation: float
@@ -433,7 +427,6 @@ def sweep_document(
 
 
 def _block(case: Case) -> dict[str, object]:
-    """The matrix of a case: each axis with its one value."""
     point = case.document()
     axes = {name: [point[name]] for name in COORDINATES if name in point}
     return {**axes, "parameters": {name: [value] for name, value in case.parameters.items()}}

@@ -139,7 +139,7 @@ _TEN_MINUTES = 600.0
 
 
 def heading(state: SearchState) -> str:
-    """What is asked, in one line."""
+    """Say in one line what is asked."""
     request = state.request
     many = f", {request.concurrency} at once" if request.batch > 1 else ""
     return (

@@ -30,7 +30,7 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the page: of a node and a check, what was read and what it should be.
+    """A line of the page: of a node and a check, what was read and what it should be.
 
     mend: what makes it right, empty where it is; source: the document or thread that says so.
     """
@@ -91,7 +91,7 @@ class Remark:
 
 @cache
 def checks() -> dict[str, Check]:
-    """All checks by name, in the order of the data."""
+    """List the checks by name, in the order of the data."""
     own = {"holds", "mend", "state", "source", "read", "of", "pattern"}
     return {
         name: Check(
@@ -194,9 +194,10 @@ def functions_of(*modules: ModuleType) -> dict[str, Function]:
 def judge(
     subject: Subject, everyone: Sequence[Subject], functions: Mapping[str, Function]
 ) -> Iterator[Finding]:
-    """All findings of a machine, in the order of the checks.
+    """Judge a machine: its findings in the order of the checks.
 
-    everyone: all machines, itself among them. functions: of the checks that are no text, by name.
+    everyone: all machines, itself among them. functions: of the checks that are no text, by
+    name.
     """
     of = replace(subject, others=[one for one in everyone if one is not subject])
     for check in checks().values():

@@ -142,10 +142,7 @@ _HOSTS = {"docker.io": "registry-1.docker.io"}
 
 
 def hold(names: Iterable[str], cluster: str) -> Iterator[str]:
-    """Hold the tags among toolboxes that have no digest yet; a sentence for each that is new.
-
-    Raises NixwulfError: a registry does not say the digest, or the file cannot be written.
-    """
+    """Hold tags that have no digest yet, with a sentence for each; raises NixwulfError."""
     for name in names:
         if name == container.NONE or "@" in name:
             continue

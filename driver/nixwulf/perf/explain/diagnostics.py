@@ -63,7 +63,7 @@ class Diagnostic:
 
 
 def diagnostics(record: Record) -> list[Diagnostic]:
-    """All of them: those of the link, of the nodes, and of gates."""
+    """List what is off with the link, the nodes and the gates."""
     finders = (_link, _trained, _throttled, _cpu, _limits, _load, _threads, _gates)
     return [one for find in finders for one in find(record)]
 
@@ -117,7 +117,6 @@ def _throttled(record: Record) -> Iterator[Diagnostic]:
 
 
 def _cpu(record: Record) -> Iterator[Diagnostic]:
-    """A CPU where the platform has a GPU."""
     if not any("gpu" in (facts_of(name) or {}) for name in _platforms(record)):
         return
     parameters = record["case"]["parameters"]

@@ -99,7 +99,6 @@ def unpredicted(found: Iterable[Diagnostic], nodes: int) -> tuple[WeighedDiagnos
 
 
 def _ordered(causes: Iterable[WeighedDiagnostic]) -> tuple[WeighedDiagnostic, ...]:
-    """The dearest first."""
     return tuple(sorted(causes, key=lambda cause: -(cause.factor or 1.0)))
 
 
@@ -157,7 +156,7 @@ class Explained:
 
     @property
     def verdict(self) -> str:
-        """In a few words; empty without a prediction."""
+        """Judge it in a few words; empty without a prediction."""
         prediction = self.prediction
         if prediction is None:
             return ""
@@ -218,10 +217,7 @@ class Explained:
 
 
 def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
-    """All of a record or of folders; a record of a run is held against the others of that run.
-
-    Raises InputError for what is no record and has none.
-    """
+    """Explain a record, beside the others of its run, or folders; raises InputError for none."""
     run = path.parent.parent
     one_of_run = path.is_file() and (run / PLAN).exists()
     found = _with_plans(path)
@@ -232,7 +228,7 @@ def explain_records(
     found: Sequence[tuple[Record, Mapping[str, object] | None]],
     beside: Sequence[tuple[Record, Mapping[str, object] | None]] = (),
 ) -> tuple[list[Explained], list[Unmeasured]]:
-    """All of records, each with the plan of its run where there is one.
+    """Explain records, each with the plan of its run where there is one.
 
     beside: those that they are held against, they themselves among them; empty: they alone.
     """
@@ -253,7 +249,7 @@ def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, object] | None]]:
 
 
 def _order(explained: Explained) -> tuple[str, str, int, str, str]:
-    """Alike cases beside each other, fewest nodes first."""
+    """Sort like cases beside each other, fewest nodes first."""
     case = explained.case
     split, fabric = case.get("parallelism", ""), case.get("fabric", "")
     return case.get("model", ""), case.get("engine", ""), case["nodes"], split, fabric

@@ -252,6 +252,6 @@ def cache_bytes(record: Record) -> int:
 
 
 def _read_gbs(one: MeasuredCase) -> float:
-    """All of the weights once for each step."""
+    """Return GB/s where all weights are read once for each step."""
     size = one.record.get("model", {}).get("bytes", 0)
     return float(size * one.value / batch(one.conditions) / 1e9)

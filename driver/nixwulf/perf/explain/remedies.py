@@ -43,7 +43,7 @@ ENOUGH = 5
 
 @dataclass(frozen=True)
 class PredictionInputs:
-    """All that a prediction is made of."""
+    """A case with its nodes and link, as the model predicts it."""
 
     platforms: tuple[PlatformFacts, ...]
     model: ModelFacts
@@ -70,10 +70,7 @@ class PredictionInputs:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A change and the factor by which it makes a case faster.
-
-    of_link: 'trips' or 'rate' where the change is one of the link.
-    """
+    """A change and the factor by which it helps; of_link: 'trips' or 'rate' for one of the link."""
 
     what: str
     factor: float
@@ -138,7 +135,7 @@ _OF_LINKS: Sequence[tuple[str, Change, float, str]] = (
 
 
 def sensitivities(setting: PredictionInputs) -> tuple[Sensitivity, ...]:
-    """Each change, the most helpful first; those of links on several nodes only."""
+    """Try each change, the most helpful first; those of links on several nodes only."""
     changes = [*_OF_NODES, *(_OF_LINKS if setting.fabric else ())]
     before = setting.speed
     found = [
@@ -222,7 +219,7 @@ def remedies(
     inputs: PredictionInputs | None,
     plan: RunPlan,
 ) -> tuple[Remedy, ...]:
-    """All of a case, at most one of a kind, the cheapest first.
+    """List a case's remedies, at most one of a kind, the cheapest first.
 
     beside: cases of the same work that differ in where, or in one parameter. inputs: what its
     prediction is made of; None without one. plan: of its run, for its cluster's other fabrics.
@@ -334,7 +331,7 @@ def _predicted(one: MeasuredCase, inputs: PredictionInputs, plan: RunPlan) -> It
 def _strategies(
     one: MeasuredCase, inputs: PredictionInputs, plan: RunPlan
 ) -> Iterator[tuple[Kind, str, PredictionInputs, int]]:
-    """Other ways to run it that fit and that its engine has; the last is the copies that run."""
+    """Yield other ways to run it that fit and that its engine has, last the copies that run."""
     if len(inputs.platforms) > 1:
         yield from _on_fewer_nodes(one, inputs)
         yield from _split_otherwise(one, inputs)
@@ -387,7 +384,6 @@ def fits(platforms: Sequence[PlatformFacts], model: ModelFacts, strategy: Strate
 
 
 def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: int) -> bool:
-    """Tell whether an engine of this driver can be run so."""
     case = record["case"]
     try:
         engine = engines.find(strategy.engine, "--engine")

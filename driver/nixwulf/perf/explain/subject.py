@@ -40,7 +40,7 @@ _NONE = (None, False, 0, "", "off", "no", "none")
 
 @cache
 def facts_of(name: str) -> Mapping[str, Any] | None:
-    """In the form of a platform's file; None for a machine that nobody gave facts of."""
+    """Find a machine's facts, as a platform's file has them; None where nobody gave any."""
     if name in platform_names():
         return load_platform(name)
     for machine in read_toml(_MACHINES)["machines"]:
@@ -138,10 +138,7 @@ def _count(conditions: Mapping[str, object], key: str) -> int:
 
 
 def subject_of(record: Record, plan: RunPlan) -> CaseInputs:
-    """The inputs of a record; plan is that of its run, and has the models that the driver made.
-
-    Raises InputError, a sentence that names what is missing.
-    """
+    """Make a record's inputs; raises InputError, a sentence that names what is missing."""
     case = record["case"]
     if missing := [key for key in ("engine", "model") if key not in case]:
         options = " and ".join(f"--{key}" for key in missing)
@@ -291,7 +288,7 @@ def facts_of_random(name: str, model: RandomModel, size: int) -> ModelFacts:
 
 
 def _platforms(record: Record, plan: RunPlan) -> tuple[inputs.PlatformFacts, ...] | None:
-    """One for each node; None where a platform's own speed was never measured, as the lab's."""
+    """Return facts of each node; None where a platform was never measured, as the lab's."""
     count = int(record["case"]["nodes"])  # JSON's 2.0 is an integer
     if count > _MOST_NODES:
         raise InputError(f"The record has {count} nodes; at most {_MOST_NODES} are predicted.")

@@ -256,10 +256,7 @@ def parse(text: str) -> WhatIf:
 
 
 def parse_all(texts: Iterable[str], names: Mapping[str, Sequence[str]]) -> tuple[WhatIf, ...]:
-    """All of them; raises InputError for two about one fact, and for names that are not there.
-
-    names: those of the cluster, by group.
-    """
+    """Parse what-ifs; raises InputError for two about one fact, and for names not in `names`."""
     found = tuple(map(parse, texts))
     for number, one in enumerate(found):
         if one.name not in names[one.group]:
@@ -298,10 +295,7 @@ def of_link(fabric: str, what_ifs: Iterable[WhatIf]) -> dict[str, float]:
 def of_constants(
     engine: str, constants: inputs.Constants, what_ifs: Iterable[WhatIf]
 ) -> inputs.Constants:
-    """The constants of an engine with the changes of what-ifs.
-
-    what_ifs: those of other engines or facts change nothing.
-    """
+    """Change an engine's constants by its what-ifs."""
     for one in what_ifs:
         if (one.group, one.name) == ("engine", engine):
             changed: dict[str, Any] = {one.key: one.value}
@@ -382,10 +376,7 @@ def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:
 
 
 def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
-    """Return medians of a cluster's records by fabric; raises InputError for none.
-
-    They are round trips and streams of TCP, and not valid for RDMA.
-    """
+    """Return medians of a cluster's TCP records by fabric; raises InputError for none."""
     seen: dict[str, list[tuple[float | None, float | None]]] = {}
     others = set()
     for record in read_records(path):

@@ -65,7 +65,7 @@ def how(candidate: Candidate) -> str:
 
 
 def heading(question: Question) -> str:
-    """What is asked, in one line."""
+    """Say in one line what is asked."""
     lengths = f"a prompt of {question.n_prompt:,} tokens" if question.n_prompt else "no prompt"
     depth = f" behind {question.depth:,}" if question.depth else ""
     batch = f", {question.batch} sequences at once" if question.batch > 1 else ""

@@ -97,7 +97,7 @@ class Site:
         }
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Every file but the records' own JSON: its name and its text."""
+        """Yield every file but the records' own JSON: its name and its text."""
         yield "site.css", shipped_text("report/page.css") + shipped_text("report/site/site.css")
         yield "site.js", shipped_text("report/site/site.js")
         yield from self._index()
@@ -247,7 +247,7 @@ def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
 
 
 def _figures(group: Group) -> list[look.Figure]:
-    """The figures of a page: what is fast first, then what it depends on."""
+    """Draw a page's figures: what is fast first, then what it depends on."""
     first = overview(group.folder, group.rows, group.name)
     rest = figures(group.rows, group.name)
     return with_words(look.within([first, *rest] if first else rest, _FIGURES_BYTES))
@@ -291,10 +291,7 @@ class Made:
 
 
 def make(paths: Sequence[Path], out: Path) -> Made:
-    """Make the site of all records in files and folders in the folder `out`, as a whole or not.
-
-    Raises InputError for a bad record, and for a folder that is not a site's.
-    """
+    """Make the site in `out` whole or not; raises InputError for a bad record or another folder."""
     check_out(out, paths)
     site = Site(read_entries(paths))
     with replaced(out) as folder:

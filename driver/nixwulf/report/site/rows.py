@@ -121,7 +121,7 @@ class SiteRow:
 
     @property
     def predicted(self) -> Band | None:
-        """Between what 80 % of measurements should lie, in the unit; None without a prediction."""
+        """Return where 80 % of measurements should lie, in the unit; None without a prediction."""
         return band_of(self.explained) if self.explained else None
 
     @cached_property

@@ -164,10 +164,7 @@ _MOST_LOOKED_AT = 300
 
 @dataclass(frozen=True)
 class SideValue:
-    """A metric on one side: mean or median, and how many samples and runs it rests on.
-
-    acceptance: of drafted tokens, empty without any.
-    """
+    """A metric on one side: mean or median, its samples, runs and acceptance of drafts."""
 
     value: float
     n_samples: int
@@ -177,7 +174,7 @@ class SideValue:
 
 @dataclass(frozen=True)
 class Pair:
-    """One metric under conditions that both sides have; interval: None where none can be given."""
+    """A metric under conditions that both sides have; interval: None where none can be given."""
 
     shared: Identity
     unit: str
@@ -345,7 +342,7 @@ def _in_turn(one: Iterable[ComparedRow], two: Iterable[ComparedRow]) -> bool:
 
 
 def _value(rows: list[ComparedRow], distribution: bool, complete: bool) -> SideValue:
-    """Over all samples where both sides have them, else over what each record gives."""
+    """Pool all samples where both sides have them, else what each record gives."""
     samples = [sample for row in rows for sample in row.values["samples"]]
     acceptance = ", ".join(dict.fromkeys(row.values["acceptance"] for row in rows))
     if complete:
@@ -472,7 +469,7 @@ class ComparedRow:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: how it was named, its records and their rows."""
+    """A side of a comparison: how it was named, its records and their rows."""
 
     name: str
     records: tuple[Record, ...]
@@ -552,7 +549,7 @@ def _queried(row: ComparedRow) -> dict[str, object]:
 
 
 def _near_values(terms: Iterable[Term], rows: Iterable[ComparedRow]) -> str:
-    """For each key of a query, the values that there are."""
+    """List the values that there are of each key of a query."""
     found = []
     for key in dict.fromkeys(term.key for term in terms):
         values = {str(_queried(row).get(key) or "none") for row in rows}

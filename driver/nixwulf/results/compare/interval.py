@@ -255,7 +255,6 @@ def _resampled(runs: list[NDArray[np.float64]], distribution: bool) -> NDArray[n
 
 
 def _middle(samples: NDArray[np.float64], distribution: bool) -> NDArray[np.float64]:
-    """Return the typical value over the last axis."""
     import numpy as np
 
     if not distribution:

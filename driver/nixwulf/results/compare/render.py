@@ -217,7 +217,7 @@ class Names:
 
 
 def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
-    """Each pair in words: case, metric, A, B, B over A, the interval, and what B is."""
+    """Put each pair in words: case, metric, A, B, B over A, the interval, and what B is."""
     return [
         (
             names.case(pair.shared),
@@ -233,10 +233,7 @@ def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
 
 
 def sentences(comparison: Comparison, names: Names, limit: float | None) -> list[str]:
-    """Sentences below the pairs: failures, what was left out, what is below the limit.
-
-    limit: share of A that B must reach; None: not asked.
-    """
+    """Say below the pairs what failed, is left out, and is below `limit`, a share of A or None."""
     sentences = [
         f"{names.case(e.shared)}: A ended {_outcomes(e.a)}, B ended {_outcomes(e.b)}."
         for e in comparison.endings

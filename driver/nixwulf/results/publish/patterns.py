@@ -119,7 +119,7 @@ def unknown_words(documents: Iterable[object]) -> tuple[Unknown, ...]:
 
 
 def texts(value: object, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every text of a document, keys too, by its field."""
+    """Yield every text of a document, keys too, by its field."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):

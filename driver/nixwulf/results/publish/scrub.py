@@ -224,7 +224,7 @@ class Scrubber:
         self.found.append(Replaced(kind, was, now))
 
     def _walk(self, value: object, rules: Mapping[str, Any]) -> Any:
-        """Every text but those of closed lists; keys too, but those that the schema has."""
+        """Scrub every text but those of closed lists; keys too, but those that the schema has."""
         if "$ref" in rules:
             rules = schema("record")["$defs"][rules["$ref"].rpartition("/")[2]]
         if isinstance(value, str):
@@ -400,7 +400,7 @@ def _name(title: str, records: Iterable[Record]) -> str:
 
 
 def _table(records: Sequence[Record]) -> tuple[str, list[list[str]]]:
-    """The parameters that all rows have, in words, and the rows."""
+    """Return the parameters that all rows have, in words, and the rows."""
     table = tidy(records)
     failed = table[table["outcome"] != "ok"]
     rows = [*as_rows(by_case(table)), *as_rows(failed)]
