@@ -72,10 +72,10 @@ PLATFORM = Named(lambda: import_module("nixwulf.inventory.platforms").platform_n
 class ClusterOption(click.Option):
     """--cluster, else NIXWULF_CLUSTER; a run that is resumed has its own."""
 
-    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+    def __init__(self, names: Sequence[str], **attributes: Any) -> None:
         attributes |= {"metavar": "FILE|NAME", "type": CLUSTER}
         attributes |= {"envvar": "NIXWULF_CLUSTER", "show_envvar": True}
-        super().__init__(*arguments, **attributes)
+        super().__init__(names, **attributes)
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """The variable's value; click has read what was typed before it asks."""

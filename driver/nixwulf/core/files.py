@@ -344,10 +344,7 @@ ELSEWHERE = "free some space or choose another folder with --out"
 
 
 def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) -> None:
-    """Write a whole UTF-8 file or nothing: a reader sees the old content or the new, never a part.
-
-    Raises InputError: the device is full or the folder cannot be written.
-    """
+    """Write a whole UTF-8 file or nothing, so that none reads a part; raises InputError."""
     data = content.encode() if isinstance(content, str) else content
     temporary: Path | None = None
     try:

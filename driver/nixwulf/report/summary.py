@@ -84,10 +84,7 @@ class ExcludedPoints:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything a report shows, computed from the records and the plan alone.
-
-    warnings: sentences with the names of the cases they are about; names: of cases, by their id.
-    """
+    """A report's content, from the records and the plan alone; names: of cases, by their id."""
 
     folder: RunFolder
     lines: tuple[CaseSummary, ...]
@@ -369,8 +366,11 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     return found
 
 
-def _key_of(row: Mapping[str, Any]) -> Key:
-    return setting_of(row["kind"], row["cluster"], row["platform"], row), row["case"]
+def _key_of(row: Mapping[str, object]) -> Key:
+    kind, cluster, platform, case = (
+        str(row[key]) for key in ("kind", "cluster", "platform", "case")
+    )
+    return setting_of(kind, cluster, platform, row), case
 
 
 def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:

@@ -227,10 +227,7 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
 def _with_nodes(
     found: Sequence[tuple[Tool, list[Found]]], unread: list[str]
 ) -> list[tuple[Tool, list[Found]]]:
-    """Leave out failed runs whose nodes nobody states, and add a sentence to `unread` for each.
-
-    Raises ParseError where no other run is there.
-    """
+    """Leave out failed runs whose nodes nobody states, and say so; raises ParseError for all."""
     every = [case for _, own in found for case in own]
     silent = [one for one in every if one.failure and one.nodes.reported is None]
     unread += [f"{one.failure} Add --nodes N to have it as a record." for one in silent]

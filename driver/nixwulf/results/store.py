@@ -162,7 +162,9 @@ def _refuse_if_different(first: Path, second: Path, record: Record) -> None:
     )
 
 
-def _first_difference(key: str, first: Any, second: Any) -> tuple[str, Any, Any]:
+def _first_difference(
+    key: str, first: Mapping[str, object], second: Mapping[str, object]
+) -> tuple[str, object, object]:
     """The dotted path of the first key in which two dictionaries differ, and both values."""
     one, two = first.get(key), second.get(key)
     if isinstance(one, dict) and isinstance(two, dict):

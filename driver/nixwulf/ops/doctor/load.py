@@ -38,10 +38,7 @@ _MEND = (
 def load_links(
     connections: Mapping[str, Connection], cluster: Cluster, step: Callable[[str], None]
 ) -> Iterator[Finding]:
-    """Round trips and one TCP stream from each node to the next on each fabric, one by one.
-
-    connections: to the nodes that answer, by name. step: told before each measurement.
-    """
+    """Measure round trips and a TCP stream from node to node on each fabric, one by one."""
     for fabric in cluster.fabrics.values():
         nodes = [node for node in cluster.nodes_on(fabric.name) if node.name in connections]
         for node, other in pairwise(nodes):

@@ -79,10 +79,7 @@ def parse(text: str) -> BuildState:
 
 
 def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> list[NodeKind]:
-    """The kinds of nodes; a build that is there serves, where a new one would offer no more.
-
-    Raises GateError: no node of a kind can build it, or the one that would has no room.
-    """
+    """List the kinds of nodes, to build for or served already; raises GateError where none can."""
     groups: dict[str, dict[str, BuildState]] = {}
     for name, state in states.items():
         if state.system != "Linux":

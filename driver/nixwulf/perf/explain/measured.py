@@ -223,10 +223,7 @@ def _why(record: Record) -> str:
 
 
 def out_of_cache(one: MeasuredCase, smaller: Sequence[MeasuredCase]) -> list[Diagnostic]:
-    """Say why one node's CPU reads slower than for a model that fits the cache, if so.
-
-    smaller: the same of other models, it itself among them.
-    """
+    """Say why a CPU reads slower than for a model that fits its cache; smaller: other models."""
     record, size = one.record, cache_bytes(one.record)
     node = facts_of(record["nodes"][0]["platform"]) if record.get("nodes") else None
     if one.metric != "decode" or record["case"]["nodes"] != 1 or not size or "gpu" in (node or {}):

@@ -131,10 +131,7 @@ def _of_folder(folder: Path) -> ModelDescription:
 
 
 def _of_hub(name: str, quant: str, size_gib: float) -> ModelDescription | None:
-    """A repository of the hub that no known name stands for; None for what is no ORG/REPO.
-
-    Its config.json and the headers of its weights are kept, so that it is asked for them once.
-    """
+    """Read a hub's unknown ORG/REPO, keeping config.json and headers; None for another name."""
     if not _REPOSITORY.fullmatch(name) or is_known(name):
         return None
     try:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -121,7 +121,7 @@ class Site:
         )
         return found
 
-    def _render(self, template: str, **context: Any) -> str:
+    def _render(self, template: str, **context: object) -> str:
         return self._environment.get_template(template).render(context)
 
     def _table(self, rows: Iterable[SiteRow], columns: Sequence[Column], root: str) -> list[Markup]:
@@ -182,7 +182,7 @@ class Site:
         name: str,
         template: str,
         tables: Sequence[tuple[str, Sequence[str]]],
-        **context: Any,
+        **context: object,
     ) -> Iterator[tuple[str, str]]:
         """The pages of a folder's list or of a group, as many as its tables take."""
         parts = look.paged(name, tables)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -322,7 +322,7 @@ class Trees:
         more = f"<dt>…</dt><dd>{len(values)} in all</dd>\n" if len(values) > _MOST_KEYS else ""
         return f'<dl class="tree">\n{"".join(parts)}{more}</dl>\n'
 
-    def _of(self, value: Any, depth: int) -> str:
+    def _of(self, value: object, depth: int) -> str:
         if depth > _MOST_LEVELS:
             return "…"
         if isinstance(value, dict):

@@ -404,7 +404,7 @@ def _table(records: Sequence[Record]) -> tuple[str, list[list[str]]]:
     table = tidy(records)
     failed = table[table["outcome"] != "ok"]
     rows = [*as_rows(by_case(table)), *as_rows(failed)]
-    parameters = [_parameters(row) for row in rows]
+    parameters = [_parameters(row["parameters"], row["variant"]) for row in rows]
     shared = {k: v for k, v in parameters[0].items() if all(p.get(k) == v for p in parameters)}
     own = [{k: v for k, v in found.items() if k not in shared} for found in parameters]
     return _words(shared), [_row(row, _words(o)) for row, o in zip(rows, own, strict=True)]
@@ -421,8 +421,7 @@ def _row(row: Mapping[str, Any], parameters: str) -> list[str]:
     return [*case, metric, with_deviation(row["mean"], row["stddev"]), samples]
 
 
-def _parameters(row: Mapping[str, Any]) -> dict[str, object]:
-    texts = (row["parameters"], row["variant"])
+def _parameters(*texts: str) -> dict[str, object]:
     return {key: value for text in texts if text for key, value in json.loads(text).items()}
 
 
