@@ -381,7 +381,7 @@ def run(
 
 @contextmanager
 def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
-    """Hold a run's folder for this driver alone; raises InputError unless it is new or free."""
+    """Hold a run's folder for this driver alone; raises InputError: it is not new, or is held."""
     from nixwulf.results.store import only_driver
     from nixwulf.sweep.consent import remember
     from nixwulf.sweep.plan import save_plan

@@ -154,7 +154,7 @@ def _plan(
     from nixwulf.ops.deploy.refusals import locked_out
 
     platforms: dict[str, dict[str, Any]] = {
-        name: install_of(load_platform(name)) for name in {node.platform for node in nodes}
+        name: install_of({**load_platform(name)}) for name in {node.platform for node in nodes}
     }
     imaged = [
         attribute(cluster, node)

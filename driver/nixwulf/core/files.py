@@ -344,7 +344,7 @@ ELSEWHERE = "free some space or choose another folder with --out"
 
 
 def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) -> None:
-    """Write a whole UTF-8 file or nothing, so that none reads a part; raises InputError."""
+    """Write a whole UTF-8 file or nothing: no reader sees a part; raises InputError."""
     data = content.encode() if isinstance(content, str) else content
     temporary: Path | None = None
     try:

@@ -158,7 +158,7 @@ class Pool(ThreadPoolExecutor):
 
 
 def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a child, which ends with the driver's interrupt; after one raises KeyboardInterrupt."""
+    """Start a child; when the driver is interrupted it ends, and this raises KeyboardInterrupt."""
     scope = _scope()
     return scope.start(command, options) if scope else subprocess.Popen(command, **options)
 

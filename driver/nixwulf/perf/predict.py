@@ -26,7 +26,7 @@ _GUESSED = 0.25  # chosen: so what making and checking the guesses of a draft ta
 
 @dataclass(frozen=True)
 class Prediction(Band):
-    """Tokens a second of all sequences.
+    """A predicted speed of all sequences, tok/s.
 
     parts: seconds a token by what takes them (weights, cache, compute, dispatch, hops, sync,
     latency, transfer); they add up to 1 / value. assumptions: what was not known, a sentence each.

@@ -87,12 +87,7 @@ def posted(records: Iterable[Record]) -> list[Posted]:
 
 
 def to_table(records: Iterable[Record], source: str) -> str:
-    """Markdown as llama-benchy prints it, a table a configuration.
-
-    source: where they are from, for a sentence.
-
-    Raises InputError: none of them has such a test.
-    """
+    """Write llama-benchy's Markdown, a table a configuration; raises InputError for no test."""
     return "".join(f"{line}\n" for one in _some(posted(records), source) for line in _lines(one))
 
 

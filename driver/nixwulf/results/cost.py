@@ -77,7 +77,7 @@ _NOT_AT_WORK = {"idle", "sleep", "off"}
 
 
 class Watts(NamedTuple):
-    """Mean watts of all nodes while a metric was measured; the metric per W; J/token of tokens."""
+    """Mean watts of all nodes during a metric; the metric per W; J/token where it counts tokens."""
 
     watts: float
     source: str

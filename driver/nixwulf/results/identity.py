@@ -141,7 +141,7 @@ def record_setting(record: Record) -> Setting:
 
 
 def case_id(record: Record) -> str:
-    """Return the case's id; of no run its own, for nobody knows which outputs repeat one."""
+    """Return the case's id; of what is no run its own id: nobody knows which repeat a case."""
     return str(record["case"]["id"] if record["kind"] == "run" else record["id"])
 
 
@@ -170,7 +170,7 @@ class SessionKey:
 
 
 def session_of(record: Record) -> SessionKey:
-    """Find a record's session; each file or source of what is no run is one of its own."""
+    """Find a record's session; a file or a source that is no run is a session of its own."""
     day = str(record.get("started", ""))[:10]
     if record["kind"] != "run":
         source = record.get("source", {})

@@ -17,7 +17,7 @@ _MAJOR = SCHEMA_VERSION.partition(".")[0]
 
 
 class RecordedCase(TypedDict, total=False):
-    """A case; without an engine and a model where it measures the machines, and a fabric on one."""
+    """A case; engine and model are absent where machines are measured, fabric on one node."""
 
     id: Required[str]
     benchmark: Required[str]
@@ -68,7 +68,7 @@ class RecordedFabric(TypedDict, total=False):
 
 
 class RecordedModel(TypedDict, total=False):
-    """A model, as far as the engine or the source describes it; empty where machines do."""
+    """A model as the engine or the source describes it; empty where machines are measured."""
 
     name: str
     random_weights: bool
@@ -182,7 +182,7 @@ def digest(document: Mapping[str, object]) -> str:
 
 
 def sealed(document: Document | Mapping[str, object]) -> Document:
-    """Add the digest: the one place that makes a Record, or a plan, of what the driver wrote."""
+    """Add the digest; nothing else makes a Record or a plan of what the driver wrote."""
     return cast(Document, {**document, "digest": digest(document)})
 
 

@@ -84,7 +84,7 @@ def rtt_order(stats: FabricStats) -> float:
 
 
 def record_rtt_us(record: Record) -> float | None:
-    """Return a median round trip of a run's links, before and after, us; of cables the slowest."""
+    """Return the median RTT of a run's links, before and after, us; of cables the slowest's."""
     return median(_rtts(record.get("fabric", {})))
 
 
@@ -258,10 +258,7 @@ def _work(measured: pd.DataFrame) -> pd.Series[str]:
 
 
 def _same(measured: pd.DataFrame) -> pd.Series[str]:
-    """Return, as a text, what one node of imported or published numbers must share besides.
-
-    The cases of one cluster's runs hold all of it; who publishes may have tried several versions.
-    """
+    """Return, as a text, what one node of published or imported numbers must share too."""
     texts = measured["engine_version"] + " " + measured["conditions"]
     return texts.where(measured["kind"] != "run", "")
 

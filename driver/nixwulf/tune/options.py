@@ -68,9 +68,8 @@ def assumed(cluster: Cluster) -> tuple[facts.WhatIf, ...]:
         if facts.lacks(platform, facts.BANDWIDTH):
             found.append(facts.WhatIf("platform", platform, facts.BANDWIDTH, gbs))
         else:
-            values = [document.get(key, {}).get("value")
-                      for key in (facts.BANDWIDTH, "memory_bandwidth_nominal_gbs")]  # fmt: skip
-            gbs = next(value for value in values if value)
+            nominal = document.get("memory_bandwidth_nominal_gbs", {})
+            gbs = document.get(facts.BANDWIDTH, {}).get("value") or nominal["value"]
         if facts.lacks(platform, _COMPUTE):
             ratio = _FLOPS_A_BYTE.get(facts.kind_of(platform), _FLOPS_A_BYTE_OF_GPU)
             found.append(facts.WhatIf("platform", platform, _COMPUTE, gbs * ratio / 1e3))

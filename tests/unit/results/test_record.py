@@ -5,6 +5,7 @@ import pytest
 import record_factory as factory
 from nixwulf.core.errors import InputError
 from nixwulf.core.schema import schema
+from nixwulf.inventory.platforms import Platform
 from nixwulf.results import record as types
 from nixwulf.results.record import digest, load, save, sealed
 
@@ -70,6 +71,7 @@ def test_the_keys_that_readers_ask_for_are_those_of_the_schema():
         types.RecordedPower: whole["power"]["properties"],
         types.RecordedEfficiency: efficiency["items"]["properties"],
         types.PlanDocument: schema("plan")["properties"],
+        Platform: schema("platform")["properties"],
     }
     for part, known in parts.items():
         assert part.__annotations__.keys() <= known.keys(), part

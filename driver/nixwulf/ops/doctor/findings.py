@@ -18,6 +18,7 @@ from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import clean, plural
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabrics import Attachment
+from nixwulf.inventory.platforms import Platform
 from nixwulf.nodes import macos
 from nixwulf.nodes.facts import Facts, NodeReading
 from nixwulf.nodes.interfaces import Interface, parse_interfaces
@@ -118,7 +119,7 @@ class Subject:
 
     node: Node
     reading: NodeReading
-    platform: Mapping[str, Any]
+    platform: Platform
     ends: tuple[tuple[Fabric, Attachment], ...] = ()
     others: Sequence[Subject] = ()
 

@@ -79,7 +79,7 @@ def parse(text: str) -> BuildState:
 
 
 def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> list[NodeKind]:
-    """List the kinds of nodes, to build for or served already; raises GateError where none can."""
+    """List kinds of nodes: a build that is there serves; raises GateError where none can build."""
     groups: dict[str, dict[str, BuildState]] = {}
     for name, state in states.items():
         if state.system != "Linux":

@@ -177,7 +177,8 @@ def _at_its_least(model: ModelFacts) -> ModelFacts:
 
 
 def _at_its_best(node: PlatformFacts) -> PlatformFacts:
-    nominal = (facts_of(node.name) or {}).get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0)
+    known = facts_of(node.name)
+    nominal = known.get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0) if known else 0.0
     return replace(node, bandwidth_gbs=max(node.bandwidth_gbs, nominal))
 
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import GIB, did_you_mean, plural
-from nixwulf.inventory.platforms import load_platform, platform_names
+from nixwulf.inventory.platforms import Platform, load_platform, platform_names
 from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
@@ -26,7 +26,7 @@ from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us, waiting_
 _MOST_NODES = 1024
 _MACHINES = DATA / "model" / "machines.toml"
 _N_GEN = 128
-_BANDWIDTH = "memory_bandwidth_gbs"
+_BANDWIDTH: Final = "memory_bandwidth_gbs"
 _PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
 _TOO_MANY = 2**40
 # Names count parameters with and without embeddings, heads that draft, and encoders of images.
@@ -39,13 +39,13 @@ _NONE = (None, False, 0, "", "off", "no", "none")
 
 
 @cache
-def facts_of(name: str) -> Mapping[str, Any] | None:
+def facts_of(name: str) -> Platform | None:
     """Find a machine's facts, as a platform's file has them; None where nobody gave any."""
     if name in platform_names():
         return load_platform(name)
     for machine in read_toml(_MACHINES)["machines"]:
         if machine["name"] == name:
-            own: Mapping[str, Any] = machine.get("facts") or {}
+            own: Platform | None = machine.get("facts")
             return own or load_platform(machine["platforms"][0])
     return None
 
@@ -310,8 +310,9 @@ def _platforms(record: Record, plan: RunPlan) -> tuple[inputs.PlatformFacts, ...
             raise InputError(
                 f"The platform {name!r} is not known; {did_you_mean(name, platform_names())}"
             )
-        measured = {_BANDWIDTH: {"value": plan.bandwidths[node]}} if node in plan.bandwidths else {}
-        documents.append({**document, **measured})
+        if node in plan.bandwidths:
+            document = {**document, _BANDWIDTH: {"value": plan.bandwidths[node]}}
+        documents.append(document)
     bandwidths = {_BANDWIDTH, "memory_bandwidth_nominal_gbs"}
     if not all(bandwidths & document.keys() for document in documents):
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import cache_dir, first_bytes, inside, read_json
@@ -188,7 +188,7 @@ def _first_bytes(path: str, count: int) -> bytes:
         ) from None
 
 
-BANDWIDTH = "memory_bandwidth_gbs"
+BANDWIDTH: Final = "memory_bandwidth_gbs"
 KEYS: Mapping[str, tuple[str, ...]] = {
     "fabric": ("latency_us", "rtt_us", "bandwidth_gbps"),
     "platform": (BANDWIDTH, "compute_tflops", "memory_gib"),

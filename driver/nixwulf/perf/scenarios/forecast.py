@@ -113,10 +113,7 @@ def _free(memory_gib: float) -> float:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Decode and the reading of a prompt in tokens a second, and the memory.
-
-    prompt is None where there is none, and where the compute of a node is not known.
-    """
+    """Decode and prompt in tok/s, and the memory; no prompt where a node's compute is unknown."""
 
     decode: Prediction
     prompt: Prediction | None
@@ -165,7 +162,7 @@ class Answer:
 
 
 def answer(question: Question, what_ifs: Sequence[str] = ()) -> Answer:
-    """Forecasts of all strategies that are asked for; raises InputError when there is none.
+    """Forecast all strategies that are asked for; raises InputError when there is none.
 
     A what-if about what is not known of a platform is no change: it is the missing fact.
     """

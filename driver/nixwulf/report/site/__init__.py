@@ -291,7 +291,7 @@ class Made:
 
 
 def make(paths: Sequence[Path], out: Path) -> Made:
-    """Make the site in `out` whole or not; raises InputError for a bad record or another folder."""
+    """Make the whole site in `out` or nothing; raises InputError for a bad record or folder."""
     check_out(out, paths)
     site = Site(read_entries(paths))
     with replaced(out) as folder:

@@ -222,10 +222,7 @@ _STRIPS = {
 
 
 def overview(folder: str, rows: Sequence[SiteRow], name: str) -> Figure | None:
-    """A model over machines and numbers of them, or a platform over models on one node.
-
-    None where there is one only, and for a page that is about neither.
-    """
+    """Draw a model over machines, or a platform over models on one node; None for one of them."""
     strips = _STRIPS.get(folder)
     if strips is None:
         return None

@@ -389,7 +389,9 @@ def _platform(name: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     facts = []
     about = ""
     with suppress(InputError):  # 'nixwulf validate' reports a broken platform file
-        document = load_platform(name) if name in platform_names() else {}
+        document: Mapping[str, Any] = {}
+        if name in platform_names():
+            document = load_platform(name)
         about = document.get("description", "")
         for key, (words, unit) in _PLATFORM_FACTS.items():
             if key in document:

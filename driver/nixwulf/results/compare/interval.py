@@ -180,7 +180,7 @@ def _noises(one: _Side, two: _Side) -> Iterator[Variance]:
 
 
 def alike(*sides: tuple[Variance | None, int]) -> tuple[Variance, ...]:
-    """Return each side's variance by its runs, as seen or, by their number, as the other's."""
+    """Return each side's variance by its runs if those of both vary alike; sides: seen, runs."""
     freedom = math.fsum(noise.freedom for noise, _ in sides if noise)
     squares = math.fsum(noise.of * runs * noise.freedom for noise, runs in sides if noise)
     of_a_run = squares / freedom if freedom else 0.0
