@@ -115,6 +115,28 @@ def naming_engines(texts: dict[str, str]) -> dict[str, list[str]]:
     return {path: sorted(engines) for path, engines in sorted(named.items()) if engines}
 
 
+def untyped(text: str) -> int:
+    """How many parameters and results of a module's functions have Any in their type."""
+    functions = (
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    types = (
+        annotation
+        for node in functions
+        for annotation in [
+            *(one.annotation for one in ast.walk(node.args) if isinstance(one, ast.arg)),
+            node.returns,
+        ]
+        if annotation is not None
+    )
+    return sum(
+        any(isinstance(part, ast.Name) and part.id == "Any" for part in ast.walk(one))
+        for one in types
+    )
+
+
 def figures() -> list[Figure]:
     """All of them, in the order of the table."""
     texts = modules(PACKAGE)
@@ -129,6 +151,7 @@ def figures() -> list[Figure]:
         Figure("median lines of a file", round(statistics.median(lines)), 180),
         Figure("public classes that share a name", sum(map(len, shared_names(texts).values())), 6),
         Figure("files that name an engine outside of it", len(naming_engines(texts)), 0),
+        Figure("parameters and results with Any", sum(map(untyped, texts.values())), 150),
         Figure("words in README", in_readme(ROOT), MOST_IN_README),
         Figure("words in docs by hand", sum(pages.values()), MOST_IN_DOCS),
         Figure("pages by hand", len(pages), MOST_PAGES),

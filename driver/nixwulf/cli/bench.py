@@ -118,10 +118,7 @@ def _report(
     compared: Callable[[str, Sequence[Record]], Comparison] | None,
     limit: float | None,
 ) -> int:
-    """Report on what was measured; gives the exit code.
-
-    Raises NixwulfError: the report cannot be written.
-    """
+    """Report on what was measured; gives the exit code, or raises NixwulfError."""
     from nixwulf.report import render, summary_of, write
 
     if stopped:
@@ -181,10 +178,7 @@ def _require_companions(given: Mapping[str, object]) -> None:
 
 
 def _baseline(baseline: str, plan: Plan) -> Callable[[str, Sequence[Record]], Comparison]:
-    """The baseline of a run: a run folder, or a query of the plan's own cases.
-
-    Both are read before anything runs.
-    """
+    """Read a run's baseline before anything runs: a run folder, or a query of its own cases."""
     from nixwulf.core.query import is_query
     from nixwulf.results.compare.comparison import compare, read_side, side_of, split
 
@@ -387,10 +381,7 @@ def run(
 
 @contextmanager
 def own_folder(folder: Path, new: Plan | None) -> Iterator[None]:
-    """The folder of a run, for this driver alone while the block lasts.
-
-    Raises InputError: the folder of a run that begins is not new, or another driver has it.
-    """
+    """Hold a run's folder for this driver alone; raises InputError: it is not new, or is held."""
     from nixwulf.results.store import only_driver
     from nixwulf.sweep.consent import remember
     from nixwulf.sweep.plan import save_plan

@@ -154,7 +154,7 @@ def _plan(
     from nixwulf.ops.deploy.refusals import locked_out
 
     platforms: dict[str, dict[str, Any]] = {
-        name: install_of(load_platform(name)) for name in {node.platform for node in nodes}
+        name: install_of({**load_platform(name)}) for name in {node.platform for node in nodes}
     }
     imaged = [
         attribute(cluster, node)
@@ -382,10 +382,7 @@ def update(
 def _targets(
     cluster: Cluster, nodes: Sequence[Node], flake: str, prebuilt_file: Path | None, *, built: bool
 ) -> list[Target]:
-    """Nodes with the systems that they are to run; built: of --prebuilt, or what each had before.
-
-    What a node had before is asked later, and its path is empty until then.
-    """
+    """Pair nodes with systems: of --prebuilt, or what each had before, asked later (empty path)."""
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.nodes.ssh import connections
     from nixwulf.ops.deploy import flake as flakes

@@ -247,7 +247,7 @@ def _is_there(record: Record, out: Path) -> bool:
     return True
 
 
-def _content(record: Record) -> Record:
+def _content(record: Record) -> dict[str, object]:
     """The content of a record; the driver's version and the file's name may change."""
     content = {key: value for key, value in record.items() if key not in {"digest", "provenance"}}
     return content | {"source": {**record["source"], "file": ""}}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -123,7 +124,6 @@ def remove(name: str, chosen: tuple[str, ...], toolbox: str | None) -> None:
 
 
 def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool) -> None:
-    """Hold a toolbox to a digest, and bring its image to nodes."""
     from nixwulf.nodes import container
     from nixwulf.ops.engines import install
 
@@ -138,7 +138,16 @@ def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool)
         click.echo(f"{node}: {image} has {has}")
 
 
-def _found() -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Local:
+    engine: str
+    origin: str | None
+    version: str | None
+    programs: Mapping[str, str | None]
+    built_from: str | None
+
+
+def _found() -> list[_Local]:
     from nixwulf.plugins.engines import all_engines
 
     rows = []
@@ -148,30 +157,25 @@ def _found() -> list[dict[str, Any]]:
         installation = engine.find_local()
         places = installation.programs if installation else {}
         names = engine.local_programs or engine.programs
-        rows.append(
-            {
-                "engine": engine.name,
-                "origin": installation.origin if installation else None,
-                "version": installation.version if installation else None,
-                "programs": {name: str(places[name]) if name in places else None for name in names},
-                "built_from": engine.built_from,
-            }
+        found = {name: str(places[name]) if name in places else None for name in names}
+        origin, version = (
+            (installation.origin, installation.version) if installation else (None, None)
         )
+        rows.append(_Local(engine.name, origin, version, found, engine.built_from))
     return rows
 
 
-def _print(found: list[dict[str, Any]]) -> None:
+def _print(found: list[_Local]) -> None:
     """A line an engine, and below it a line a program: a path that is cut off is of no use."""
     for row in found:
-        name = row["engine"]
-        if row["origin"]:
-            origin = {"path": "on PATH", "cache": "built before"}[row["origin"]]
-            click.echo(f"{name}: {origin}, version {row['version']}")
-            for program, place in row["programs"].items():
+        if row.origin:
+            origin = {"path": "on PATH", "cache": "built before"}[row.origin]
+            click.echo(f"{row.engine}: {origin}, version {row.version}")
+            for program, place in row.programs.items():
                 click.echo(f"  {program}: {place}")
         else:
-            built = f"; the first run on the lab builds it from {row['built_from']}"
-            click.echo(f"{name}: not found{built if row['built_from'] else ''}")
+            built = f"; the first run on the lab builds it from {row.built_from}"
+            click.echo(f"{row.engine}: not found{built if row.built_from else ''}")
 
 
 _SHA_DIGITS = 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -347,7 +348,7 @@ def _asked(shape: Shape) -> str:
     return f"{shape.delay_us:g} us one way, {rate}, {shape.loss_percent:g} % loss"
 
 
-def _document(found: Lab, fabrics: dict[str, Any]) -> dict[str, Any]:
+def _document(found: Lab, fabrics: Mapping[str, object]) -> dict[str, object]:
     nodes = {
         node.name: {
             **{key: end.address for key, end in node.fabrics.items()},

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -24,15 +25,24 @@ if TYPE_CHECKING:
     from nixwulf.nodes.ssh import Connection
 
 
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+class _Option(Protocol):
+    def __call__(self, command: _Command, /) -> _Command: ...
+
+
 class FilePath(click.Path):
     """A path; an empty one is refused, which would be the current folder."""
 
     def __init__(self, *, dir_okay: bool = True) -> None:
         super().__init__(dir_okay=dir_okay, path_type=Path)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | PathLike[str]:
         """The path; raises BadParameter for none, and for one that is no text."""
-        if value in ("", b""):
+        if not value:
             self.fail("the path is empty; the current folder is '.'.", param, ctx)
         return super().convert(value, param, ctx)
 
@@ -41,7 +51,6 @@ class Named(click.types.StringParamType):
     """Text of which a shell completes the names that there are, else files."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
-        """Ask for the names when a shell wants them."""
         self.names = names
 
     def shell_complete(
@@ -63,10 +72,10 @@ PLATFORM = Named(lambda: import_module("nixwulf.inventory.platforms").platform_n
 class ClusterOption(click.Option):
     """--cluster, else NIXWULF_CLUSTER; a run that is resumed has its own."""
 
-    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+    def __init__(self, names: Sequence[str], **attributes: Any) -> None:
         attributes |= {"metavar": "FILE|NAME", "type": CLUSTER}
         attributes |= {"envvar": "NIXWULF_CLUSTER", "show_envvar": True}
-        super().__init__(*arguments, **attributes)
+        super().__init__(names, **attributes)
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """The variable's value; click has read what was typed before it asks."""
@@ -76,7 +85,9 @@ class ClusterOption(click.Option):
 class NamedGroup(click.Group):
     """Commands; of a name that is none the nearest is said, as of an option."""
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of the first word; raises UsageError."""
         known = self.list_commands(ctx)
         if args[0][:1].isalnum() and args[0] not in known and not ctx.resilient_parsing:
@@ -143,14 +154,14 @@ _RUNNING = (
 )
 
 
-def running(command: Callable[..., Any]) -> Callable[..., Any]:
+def running(command: _Command) -> _Command:
     """The options of a command that runs a plan."""
     for option in reversed(_RUNNING):
         command = option(command)
     return command
 
 
-def formats(*forms: str, words: str = "Output format.") -> Callable[[Any], Any]:
+def formats(*forms: str, words: str = "Output format.") -> _Option:
     """The option --format of a command, whose default is the first form."""
     choice = click.Choice(forms)
     return defaulting("--format", "form", type=choice, default=forms[0], help=words)
@@ -159,7 +170,7 @@ def formats(*forms: str, words: str = "Output format.") -> Callable[[Any], Any]:
 table_format = formats("table", "md", "json")
 
 
-def json_format(words: str = "Output format.") -> Callable[[Any], Any]:
+def json_format(words: str = "Output format.") -> _Option:
     """The option --format of a command that prints text or JSON."""
     return formats("text", "json", words=words)
 
@@ -180,7 +191,7 @@ def print_json(document: Mapping[str, object] | Sequence[object], kind: str = ""
     if kind and isinstance(document, Mapping):
         document = titled(kind, document)
 
-    def plain(value: object) -> Any:
+    def plain(value: object) -> object:
         return sorted(value) if isinstance(value, frozenset) else vars(value)
 
     click.echo(json.dumps(document, indent=1, default=plain))
@@ -188,12 +199,12 @@ def print_json(document: Mapping[str, object] | Sequence[object], kind: str = ""
 
 def timeout(
     default_s: float, words: str, name: str = "--timeout", parameter: str = "timeout_s"
-) -> Callable[[Any], Any]:
+) -> _Option:
     """The option --timeout, or another one in seconds."""
     return defaulting(name, parameter, default=default_s, metavar="SECONDS", help=words)
 
 
-def fail_below(words: str) -> Callable[[Any], Any]:
+def fail_below(words: str) -> _Option:
     """The option --fail-below of a comparison, with its help."""
     return click.option(
         "--fail-below",
@@ -226,13 +237,7 @@ def require_none(problems: Sequence[str]) -> None:
 
 
 def confirm(question: str, option: str) -> None:
-    """Ask before something is lost.
-
-    Raises:
-        InputError: nobody is there to answer.
-        NixwulfError: the answer is no.
-        click.Abort: Ctrl-C.
-    """
+    """Ask before something is lost; raises InputError where nobody answers, NixwulfError for no."""
     try:
         answer = click.confirm(question, err=True)
     except click.Abort:

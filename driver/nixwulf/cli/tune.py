@@ -246,7 +246,6 @@ def tune(
 
 
 def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, form: str) -> int:
-    """Measure, report, and give the exit code."""
     import yaml
 
     from nixwulf.core.document import output
@@ -312,10 +311,7 @@ def _exit_code(state: SearchState, *, found: bool) -> int:
 
 @contextmanager
 def _new_run(folder: Path, plan: Plan, state: SearchState) -> Iterator[None]:
-    """The folder of a new run, for this driver alone; raises InputError where it is not.
-
-    The plan is taken out again where nothing was measured: a folder with one is a run to go on.
-    """
+    """Hold the folder of a new run, whose plan is removed where nothing was measured."""
     with own_folder(folder, plan):
         try:
             yield

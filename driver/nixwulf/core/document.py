@@ -56,7 +56,7 @@ class Cell(NamedTuple):
 
     @property
     def words(self) -> str:
-        """All of its text."""
+        """Join its text and note."""
         return " ".join(filter(None, (self.text, self.note)))
 
 

@@ -46,7 +46,7 @@ def one_line(message: str) -> str:
 
 
 class NixwulfError(click.ClickException):
-    """One sentence with the quoted value and the next command; a run or an effect failed."""
+    """A sentence with the quoted value and the next command; a run or an effect failed."""
 
     exit_code = EXIT_RUN_FAILED
 

@@ -11,7 +11,7 @@ import shlex
 import stat
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib import resources
 from itertools import chain
@@ -136,10 +136,7 @@ def is_there(path: Path) -> bool:
 
 
 def find_results(path: Path) -> Path:
-    """A path, such as 'results/published': where it is not here, the one that came with the driver.
-
-    Where there is neither, the path as it is.
-    """
+    """Find a path here, else among what came with the driver, else return it as it is."""
     own = DATA / path
     return own if path.parts[:1] == ("results",) and not path.exists() and own.exists() else path
 
@@ -234,7 +231,7 @@ _MOST_SHARED = 1 << 14
 class _PlainLoader(yaml.SafeLoader):
     """YAML as a tree of text keys: no aliases, which a few lines make endless, and no merges."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(
@@ -243,14 +240,14 @@ class _PlainLoader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         try:
             return super().construct_object(node, deep)
         except _NOT_OF_ITS_TAG:
             problem = f"{quoted(node.value)} is no {node.tag.rpartition(':')[2]}"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[str] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             problem = None
@@ -273,22 +270,22 @@ class _SharingLoader(_PlainLoader):
         super().__init__(stream)
         self._sizes: dict[int, int] = {}
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             self.get_event()  # type: ignore[no-untyped-call]
             node = self.anchors.get(event.anchor)
         else:
             node = super().compose_node(parent, index)
-            inner = chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
-            inner = () if isinstance(node, yaml.ScalarNode) else inner
+            items = node.value if isinstance(node, yaml.CollectionNode) else ()
+            inner = chain(*items) if isinstance(node, yaml.MappingNode) else items
             self._sizes[id(node)] = 1 + sum(self._sizes[id(one)] for one in inner)
         if not 0 < self._sizes.get(id(node), 0) <= _MOST_SHARED:
             problem = f"an alias of itself, of nothing, or of more than {_MOST_SHARED} values"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         return node
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
             self.flatten_mapping(node)
             node.value = [*{key.value: (key, value) for key, value in node.value}.values()]
@@ -296,10 +293,7 @@ class _SharingLoader(_PlainLoader):
 
 
 def read_yaml(path: Path, *, aliases: bool = False) -> Any:
-    """The document of a YAML file; raises InputError with the line.
-
-    aliases: whether it may have some, and merges.
-    """
+    """Read a YAML file, with aliases and merges only if asked; raises InputError with the line."""
     return parse_yaml(read_text(path, _MOST_YAML), path, aliases=aliases)
 
 
@@ -350,10 +344,7 @@ ELSEWHERE = "free some space or choose another folder with --out"
 
 
 def write_atomically(path: Path, content: str | bytes, remedy: str = ELSEWHERE) -> None:
-    """Write a whole UTF-8 file or nothing: a reader sees the old content or the new, never a part.
-
-    Raises InputError: the device is full or the folder cannot be written.
-    """
+    """Write a whole UTF-8 file or nothing: no reader sees a part; raises InputError."""
     data = content.encode() if isinstance(content, str) else content
     temporary: Path | None = None
     try:

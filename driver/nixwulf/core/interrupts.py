@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, AnyStr
 from weakref import WeakSet
 
 from nixwulf.core.printed import communicate
@@ -81,8 +81,8 @@ def _scope() -> _Scope | None:
     return found
 
 
-def _signal(process: subprocess.Popen[Any], number: int) -> None:
-    """To a child, and to all of its session where it leads one."""
+def _signal(process: subprocess.Popen[AnyStr], number: int) -> None:
+    """Send a signal to a child, and to all of its session where it leads one."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             leads = os.getsid(process.pid) == process.pid
@@ -90,9 +90,10 @@ def _signal(process: subprocess.Popen[Any], number: int) -> None:
 
 
 def handle() -> None:
-    """From now on the signals cancel; a signal that is ignored (nohup, `&` in a script) stays so.
+    """Make signals cancel from now on; one that is ignored (nohup, `&` in a script) stays so.
 
-    The main thread gets a KeyboardInterrupt; one that Python drops, as in a callback, comes again.
+    The main thread gets a KeyboardInterrupt; one that Python drops, as in a callback, comes
+    again.
     """
     last, came = -_ONE_S, signal.SIGINT
 
@@ -157,10 +158,7 @@ class Pool(ThreadPoolExecutor):
 
 
 def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a child; one of another thread than the main one ends when the driver is interrupted.
-
-    Raises KeyboardInterrupt: the driver was interrupted.
-    """
+    """Start a child; when the driver is interrupted it ends, and this raises KeyboardInterrupt."""
     scope = _scope()
     return scope.start(command, options) if scope else subprocess.Popen(command, **options)
 

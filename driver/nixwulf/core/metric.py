@@ -62,7 +62,7 @@ class Metric:
     stddev: float | None = None
     percentiles: Mapping[str, float] | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the record's form: mean, and standard deviation (n-1) of more than one sample."""
         value, stddev, percentiles = self.value, self.stddev, self.percentiles
         if self.samples or value is None:

@@ -22,7 +22,7 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 class Refusal(Exception):
-    """One sentence for the user, without its full stop."""
+    """A sentence for the user, without its full stop."""
 
 
 def join(folder: Path, name: str, *, link: bool = False) -> Path:

@@ -28,12 +28,7 @@ class TooMuch(Exception):
 def communicate(
     process: subprocess.Popen[str], stdin: str | None, timeout_s: float
 ) -> tuple[str, str]:
-    """Give a child of text streams its input and wait for its end; its stdout and stderr.
-
-    Raises:
-        TooMuch: it printed more than MOST_CHARACTERS.
-        subprocess.TimeoutExpired: it took longer.
-    """
+    """Give a child its input, return both outputs; raises TooMuch or subprocess.TimeoutExpired."""
     until = time.monotonic() + timeout_s
     parts: tuple[list[str], list[str]] = ([], [])
     above = threading.Event()

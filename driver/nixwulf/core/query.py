@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 @dataclass(frozen=True)
 class Term:
-    """One condition on one key."""
+    """A condition on one key."""
 
     key: str
     operator: str

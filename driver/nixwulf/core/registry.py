@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import shipped_table
@@ -19,10 +19,7 @@ MOST = (1 << 31) - 1
 
 
 def discover(package: ModuleType, attribute: str) -> dict[str, object]:
-    """The objects that the modules of a package offer under an attribute, by their name.
-
-    A module is a file or a folder; the attribute is an object with a name, or a tuple of such.
-    """
+    """Find what a package's modules offer under an attribute, one or a tuple, by their names."""
     found: dict[str, object] = {}
     for module in pkgutil.iter_modules(package.__path__):
         offered = getattr(
@@ -55,7 +52,7 @@ class Parameter:
     help: str = ""
     omitted: bool = False
 
-    def problem(self, value: Any) -> str | None:
+    def problem(self, value: object) -> str | None:
         """Say what was expected instead of a value, or None."""
         if type(value) is not type(self.default):
             return f"{type(self.default).__name__}"

@@ -7,12 +7,16 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import shipped_text
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+    from jsonschema import ValidationError
 
 Kind = Literal[
     "cluster",
@@ -41,7 +45,7 @@ def _chosen(kind: Kind, tolerant: bool) -> Any:
     return _opened(schema(kind)) if tolerant else schema(kind)
 
 
-def _opened(part: object) -> Any:
+def _opened(part: object) -> object:
     """A schema that takes unknown keys and, where it lists texts, any text."""
     if isinstance(part, list):
         return [_opened(item) for item in part]
@@ -71,7 +75,9 @@ def _validator(kind: Kind, tolerant: bool) -> Any:
     return made(_chosen(kind, tolerant))
 
 
-def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[Any]:
+def _pattern(
+    _validator: object, pattern: str, instance: object, _schema: object
+) -> Iterator[ValidationError]:
     """Match as ECMAScript does: no line's end may follow what `$` ends, as Python's lets one."""
     import jsonschema
 
@@ -81,14 +87,14 @@ def _pattern(_validator: object, pattern: str, instance: object, _schema: object
 
 
 @cache
-def _fast_validator(kind: Kind, tolerant: bool) -> Any:
+def _fast_validator(kind: Kind, tolerant: bool) -> jsonschema_rs.Draft202012Validator:
     import jsonschema_rs  # a hundred times as fast, and its sentences are for programmers
 
     return jsonschema_rs.Draft202012Validator(_chosen(kind, tolerant))
 
 
 def problems(document: object, kind: Kind, *, tolerant: bool = False) -> list[str]:
-    """Every problem of a document, each a sentence that names the key and what was expected.
+    """List the problems of a document, in sentences that name the key and what was expected.
 
     Where tolerant, keys and values of lists that the schema does not know are none.
     """
@@ -97,10 +103,7 @@ def problems(document: object, kind: Kind, *, tolerant: bool = False) -> list[st
 
 
 def check(document: object, kind: Kind, source: str) -> None:
-    """Hold a document against its schema.
-
-    Raises InputError: with the source and the first key that is wrong.
-    """
+    """Raise InputError for a document that breaks its schema, with the source and the first key."""
     _refuse(problems(document, kind), source)
 
 
@@ -131,7 +134,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{cut(text, _MOST_TEXT)}..."
 
 
-def _order(error: Any) -> tuple[bool, list[str]]:
+def _order(error: ValidationError) -> tuple[bool, list[str]]:
     """Sort by key; last what another key's value asks for, which may be wrong."""
     asked_for = {"then", "else"} & set(error.absolute_schema_path)
     return bool(asked_for), list(map(str, error.absolute_path))

@@ -85,9 +85,7 @@ def written(text: str) -> set[str]:
 
 @cache
 def pattern(secrets: frozenset[str]) -> re.Pattern[str]:
-    """Return a pattern of secrets as they are and as programs write them: in base64, also
-    within a longer text, in hexadecimal, in percent form and in the escapes of JSON.
-    """
+    """Return a pattern of secrets, also in base64, hexadecimal, percent form and JSON's escapes."""
     forms = []
     for secret in sorted(secrets, key=len, reverse=True):
         data, each = secret.encode("utf-8", "surrogateescape"), ""

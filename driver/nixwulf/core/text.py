@@ -8,9 +8,9 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import NamedTuple
 
 GIB = 2**30
 
@@ -41,12 +41,16 @@ def format_significant(value: float) -> str:
     return f"{value:.{decimals(float(f'{value:.3g}'))}f}"
 
 
-class Band(NamedTuple):
-    """A predicted value, and between what 80 % of measurements should lie, all in one unit."""
+@dataclass(frozen=True, order=True)
+class Band:
+    """A predicted value, and the interval that should hold 80 % of measurements, in one unit."""
 
     value: float
     low: float
     high: float
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.value, self.low, self.high))
 
     @property
     def text(self) -> str:
@@ -157,7 +161,7 @@ def unbroken(text: str) -> str:
 
 
 def slug(text: str, longest: int, also: str = "") -> str:
-    """At most `longest` lower case letters, digits and what is also kept; '-' for all else."""
+    """Keep `longest` lower case letters, digits and what is also kept; '-' for all else."""
     words = re.sub(rf"[^a-z0-9{re.escape(also)}]+", "-", text.lower())
     return words[:longest].strip(f"-{also}")
 

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from urllib.parse import SplitResult, urlsplit
 
 from nixwulf.core import interrupts
@@ -95,7 +95,7 @@ class Incoming:
     pieces: AsyncIterator[bytes]
 
     async def whole(self) -> Reply:
-        """All of it; raises NoAnswer."""
+        """Read all of it; raises NoAnswer."""
         return Reply(self.status, b"".join([one async for one in self.pieces]), self.headers)
 
 
@@ -149,8 +149,10 @@ def tls() -> ssl.SSLContext:
 class _Loop(asyncio.SelectorEventLoop):
     """A loop that waits for no look-up of a name once it is closed: DNS may take half a minute."""
 
-    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
-        found: Future[Any] = Future()
+    async def getaddrinfo(
+        self, host: str | bytes | None, port: str | bytes | int | None, **how: int
+    ) -> list[Any]:
+        found: Future[list[Any]] = Future()
 
         def look() -> None:
             try:
@@ -163,14 +165,21 @@ class _Loop(asyncio.SelectorEventLoop):
         return await asyncio.wrap_future(found)
 
 
+class _Given(TypedDict, total=False):
+    json: object
+    params: Mapping[str, str] | None
+
+
 @asynccontextmanager
 async def incoming(
-    of: httpx.AsyncClient, method: str, path: str, most_bytes: int, **given: Any
+    of: httpx.AsyncClient,
+    method: str,
+    path: str,
+    most_bytes: int,
+    begun: Mapping[str, object] | None = None,
+    **given: Unpack[_Given],
 ) -> AsyncIterator[Incoming]:
-    """The answer to a request, once its head is there; raises NoAnswer.
-
-    most_bytes are those of the body; given are json, params or extensions of the request.
-    """
+    """The answer to a request, once its head is there; most_bytes of its body; raises NoAnswer."""
     import httpx
 
     async def pieces(answer: httpx.Response) -> AsyncIterator[bytes]:
@@ -187,7 +196,9 @@ async def incoming(
             yield piece
 
     try:
-        async with of.stream(method, path, follow_redirects=False, **given) as answer:
+        async with of.stream(
+            method, path, follow_redirects=False, extensions=begun, **given
+        ) as answer:
             yield Incoming(answer.status_code, answer.headers, pieces(answer))
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
         kind = type(error).__name__
@@ -195,7 +206,7 @@ async def incoming(
         raise NoAnswer(str(error).rstrip(".") or kind, kind, sent=not unsent) from None
 
 
-async def receive(of: httpx.AsyncClient, method: str, path: str, **given: Any) -> Reply:
+async def receive(of: httpx.AsyncClient, method: str, path: str, **given: Unpack[_Given]) -> Reply:
     """The whole answer to a request, as of `incoming`; raises NoAnswer."""
     async with incoming(of, method, path, _MOST_BYTES, **given) as answer:
         return await answer.whole()
@@ -209,7 +220,7 @@ def fetch(
     most_bytes: int = _MOST_BYTES,
     *,
     head: bool = False,
-    **given: Any,
+    **given: Unpack[_Given],
 ) -> Reply:
     """The whole answer, waited for here, of a client closed with it; half of `seconds` is to
     connect.
@@ -221,7 +232,7 @@ def fetch(
     begun = {"timeout": {"connect": seconds / 2}}
 
     async def asked() -> Reply:
-        async with of, incoming(of, method, path, most_bytes, extensions=begun, **given) as answer:
+        async with of, incoming(of, method, path, most_bytes, begun, **given) as answer:
             return Reply(answer.status, b"", answer.headers) if head else await answer.whole()
 
     async def in_time() -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path, PurePosixPath
@@ -83,7 +83,7 @@ class PowerSwitch:
 
 @dataclass(frozen=True)
 class Node:
-    """One machine; ssh is the management address and never assumed to be a data address.
+    """A machine; ssh is its management address and never assumed to be a data address.
 
     fabrics: its place on each network; links: its end of each cable, by the fabric and then by the
     node at the other end; disk: what deploy wipes, by id; host_key: the only host key that is
@@ -115,10 +115,7 @@ class Node:
         return (*self.fabrics, *self.links)
 
     def end_to(self, fabric: str, other: str) -> Attachment | None:
-        """Return its end of the link to another node on a fabric; None without one.
-
-        Of a cable with several ports the first.
-        """
+        """Find its end of the link to a node, of several ports the first; None without a link."""
         return self.fabrics.get(fabric) or self.links.get(fabric, {}).get(other)
 
     def ends(self, fabric: str, others: Iterable[str] | None = None) -> tuple[Attachment, ...]:
@@ -142,10 +139,7 @@ def joins_all(fabric: str, nodes: Sequence[Node]) -> bool:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes, in the order in which cases take them (the first is the head), and the fabrics.
-
-    models: the folder of models on every node.
-    """
+    """Nodes in the order of their use, the head first; fabrics; the folder of models on each."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -160,10 +154,7 @@ class Cluster:
         return tuple(node for node in self.nodes if fabric in node.fabric_names)
 
     def joined(self, fabric: str, count: int) -> tuple[Node, ...]:
-        """The first so many nodes on a fabric that it joins each to each, or in a ring.
-
-        Of a ring in its order. Empty: there are none.
-        """
+        """List the first COUNT nodes that a fabric joins each to each, or as a ring, in order."""
         for nodes in combinations(self.nodes_on(fabric), count):
             if joins_all(fabric, nodes):
                 return nodes
@@ -208,8 +199,8 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     return parse_cluster(document, str(path))
 
 
-def _check_no_private_key(document: dict[str, Any], source: str) -> None:
-    """Before anything quotes a value of the file: this one must not be seen in a terminal."""
+def _check_no_private_key(document: Mapping[str, object], source: str) -> None:
+    """Refuse a private key before anything quotes a value of the file."""
     deploy = document.get("deploy")
     keys = deploy.get("ssh_keys") if isinstance(deploy, dict) else None
     if PRIVATE in str(keys):
@@ -242,10 +233,7 @@ def parse_cluster(document: dict[str, Any], source: str) -> Cluster:
 
 
 def with_lab_nodes(cluster: Cluster, count: int) -> Cluster:
-    """The cluster with lab nodes n1, n2, ... on every fabric, from a network's 11th address.
-
-    A fabric of cables has one between each two.
-    """
+    """Add lab nodes n1, n2, ... to every fabric, from a network's 11th address, or by cables."""
     names = [f"n{index}" for index in range(1, count + 1)]
     links = {
         name: _lab_cables(cluster, name, names)

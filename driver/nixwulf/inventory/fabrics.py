@@ -45,10 +45,7 @@ Ends = Mapping[str, Mapping[str, Attachment]]
 
 
 def ends_problem(ends: Ends, subnet: ipaddress.IPv4Network, prefix: int) -> str | None:
-    """Say what is wrong with the cables of a fabric, or None.
-
-    ends: each node's ends, by the node at the other end; each address is in `subnet`.
-    """
+    """Say what is wrong with a fabric's cables, each in `subnet`; ends: by node and other node."""
     if prefix <= subnet.prefixlen:
         return f"link_prefix is {prefix}, and the subnet {subnet} has no room for one of those"
     owners: dict[ipaddress.IPv4Network, tuple[list[str], int]] = {}

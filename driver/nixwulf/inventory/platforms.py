@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, is_there, read_toml
@@ -32,6 +32,28 @@ _own: dict[str, Path] = {}
 _NO_PRODUCT = frozenset(
     {"to be filled by o.e.m.", "default string", "not specified", "o.e.m.", "system product name"}
 )
+
+
+class Platform(TypedDict, total=False):
+    """A platform's file, which passed its schema: each figure is a value with its source."""
+
+    name: Required[str]
+    description: str
+    system: Required[str]
+    setup: str
+    memory_gib: Mapping[str, Any]
+    memory_bandwidth_gbs: Mapping[str, Any]
+    memory_bandwidth_nominal_gbs: Mapping[str, Any]
+    compute_tflops: Mapping[str, Any]
+    hpl_gflops: Mapping[str, Any]
+    gpu_memory_fraction: Mapping[str, Any]
+    gpu: Mapping[str, Any]
+    kernel_floor: Mapping[str, Any]
+    recognised_by: Mapping[str, Any]
+    idle_watts: Mapping[str, Any]
+    price_usd: Mapping[str, Any]
+    install: Mapping[str, Any]
+    ports: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +107,7 @@ def is_macos(platform: str | Path) -> bool:
     return str(load_platform(platform)["system"]).endswith("-darwin")
 
 
-def load_platform(name_or_path: str | Path) -> dict[str, Any]:
+def load_platform(name_or_path: str | Path) -> Platform:
     """The facts of a platform, by name or by file; raises InputError."""
     path = Path(name_or_path)
     return _read(path) if path.suffix == ".toml" else deepcopy(_known(str(name_or_path)))
@@ -132,7 +154,7 @@ def _of_user() -> dict[str, Path]:
 
 
 @cache
-def _known(name: str) -> dict[str, Any]:
+def _known(name: str) -> Platform:
     """Read and checked once: a search asks two thousand times."""
     if name not in flake_platforms():
         if facts := _chips().get(name):
@@ -142,8 +164,8 @@ def _known(name: str) -> dict[str, Any]:
     return _read(_FOLDER / f"{name}.toml")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    document = read_toml(path)
+def _read(path: Path) -> Platform:
+    document: Any = read_toml(path)
     check(document, "platform", str(path))
     if document["name"] != path.stem:
         raise InputError(f"{path}: name is {document['name']!r}, expected {path.stem!r}.")
@@ -153,17 +175,19 @@ def _read(path: Path) -> dict[str, Any]:
             re.compile(text or "")
         except re.error as error:
             raise InputError(f"{path}: {text!r} is no regular expression: {error}.") from None
-    return document
+    found: Platform = document
+    return found
 
 
 @cache
-def _chips() -> dict[str, dict[str, Any]]:
+def _chips() -> dict[str, Platform]:
     """Read the chips of data/chips.toml, in its order."""
     tables = read_toml(DATA / "chips.toml")
-    return {name: {"name": name, **facts} for name, facts in tables.items()}
+    chips: dict[str, Any] = {name: {"name": name, **facts} for name, facts in tables.items()}
+    return chips
 
 
-def memory_bandwidth_gbs(platform: Mapping[str, Any]) -> float:
+def memory_bandwidth_gbs(platform: Platform) -> float:
     """Return a platform's bandwidth: measured, else a share of the nominal one; 0 for neither."""
     nominal = platform.get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0)
     measured = platform.get("memory_bandwidth_gbs", {}).get("value", 0.0)
@@ -227,7 +251,7 @@ def _candidates() -> Iterator[str]:
     yield from dict.fromkeys((*_own, *_of_user(), *flake_platforms(), *_chips()))
 
 
-def _has_chip(facts: Mapping[str, Any], signs: Signs) -> bool:
+def _has_chip(facts: Platform, signs: Signs) -> bool:
     by, gpu = facts.get("recognised_by", {}), facts.get("gpu", {})
     cores, vram = by.get("gpu_cores"), by.get("vram_gib")
     differs = (

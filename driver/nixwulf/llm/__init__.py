@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -86,8 +86,8 @@ class PlacedModel:
     sizes: Sizes | None = None
     sha256: str | None = None
 
-    def document(self) -> dict[str, Any]:
-        """As in a record."""
+    def document(self) -> dict[str, object]:
+        """Return the model as a record has it."""
         size = {"bytes": self.bytes} if self.bytes else {}
         sha256 = {"sha256": self.sha256} if self.sha256 else {}
         random = self.model.random
@@ -105,7 +105,7 @@ class PlacedModel:
         }
 
 
-def parse_model(name: str, values: dict[str, Any], source: str) -> Model:
+def parse_model(name: str, values: Mapping[str, Any], source: str) -> Model:
     """The model of a sweep's entry; raises InputError for random weights that cannot be made."""
     if "random" not in values:
         keys = ("path", "id", "tokenizer", "hub", "sha256", "served")

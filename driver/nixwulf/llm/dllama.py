@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml
@@ -27,6 +27,7 @@ from nixwulf.llm.random_model import (
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
 MAGIC = 0xA00ABCD
 TOKENIZER_MAGIC = 0x567124
@@ -143,7 +144,7 @@ def _model_header(model: RandomModel) -> bytes:
     return _header(MAGIC, KEYS, given)
 
 
-def _weights(model: RandomModel) -> Iterator[np.ndarray[Any, Any]]:
+def _weights(model: RandomModel) -> Iterator[npt.NDArray[np.float32]]:
     """Tensors in the order of the file; rotated pairs are neighbours, as in a GGUF."""
     tensors = {tensor.name.removesuffix(".weight"): tensor for tensor in model.tensors()}
     yield _words_first(values(tensors["token_embd"], model))
@@ -154,7 +155,7 @@ def _weights(model: RandomModel) -> Iterator[np.ndarray[Any, Any]]:
     yield _words_first(values(tensors["output"], model))
 
 
-def _words_first(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _words_first(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Rows of tokens in the tokenizer's order: bytes, words, then special ones."""
     import numpy as np
 

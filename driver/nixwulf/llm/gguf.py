@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -40,6 +40,7 @@ from nixwulf.llm.random_model import (
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
     from gguf import GGMLQuantizationType, GGUFWriter
 
 # A header is as long as its vocabulary: 6 MB for 150 thousand tokens.
@@ -60,16 +61,13 @@ _WINDOWS = read_toml(DATA / "model" / "sliding_windows.toml")
 
 
 def read(path: str, first_bytes: FirstBytes) -> Header:
-    """The header of a file, or of all files of a split model by the first.
-
-    Raises one of NOT_OF_A_MODEL for another file, or one that is cut short.
-    """
+    """Read the header of a file, or of a split model by its first; raises one of NOT_OF_A_MODEL."""
     split = _SPLIT.fullmatch(path)
     count = int(split[2]) if split else 1
     paths = [path]
     if split:
         paths = [f"{split[1]}-{n:05}-of-{count:05}.gguf" for n in range(1, count + 1)]
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     tensors: dict[str, TensorSize] = {}
     for part in paths:
         own, found = _parsed(part, first_bytes)
@@ -78,7 +76,7 @@ def read(path: str, first_bytes: FirstBytes) -> Header:
     return interpret(fields, tensors)
 
 
-def _parsed(path: str, first_bytes: FirstBytes) -> tuple[dict[str, Any], dict[str, TensorSize]]:
+def _parsed(path: str, first_bytes: FirstBytes) -> tuple[dict[str, object], dict[str, TensorSize]]:
     for step in _STEPS:
         start = first_bytes(path, step)
         with suppress(EOFError):
@@ -88,7 +86,7 @@ def _parsed(path: str, first_bytes: FirstBytes) -> tuple[dict[str, Any], dict[st
     raise ValueError("cut short")
 
 
-def parse(start: bytes) -> tuple[dict[str, Any], dict[str, TensorSize]]:
+def parse(start: bytes) -> tuple[dict[str, object], dict[str, TensorSize]]:
     """Fields that are no long arrays, and tensors by name; raises EOFError when it is cut short.
 
     By hand, because the reader of the gguf package wants the whole file and makes an array of each
@@ -127,13 +125,16 @@ class _Reader:
         self._at += count
         return taken
 
-    def number(self, form: str) -> Any:
-        """A number of a form of the struct module."""
-        return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
+    def scalar(self, form: str) -> float:
+        number: float = struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
+        return number
+
+    def number(self, form: str) -> int:
+        return int(self.scalar(form))
 
     def count(self, form: str, most: int) -> int:
         """A number of things; raises ValueError for more than a model has."""
-        number = int(self.number(form))
+        number = self.number(form)
         if number > most:
             raise ValueError(f"{number} is more than {most}")
         return number
@@ -141,12 +142,12 @@ class _Reader:
     def text(self) -> str:
         return self.take(self.number("Q")).decode(errors="replace")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int) -> object:
         """A value of a type; of a long array nothing but its place is passed."""
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
-            return self.number(_SCALARS[kind])
+            return self.scalar(_SCALARS[kind])
         item, count = self.number("I"), self.number("Q")
         if item == _ARRAY:
             raise ValueError("an array of arrays")
@@ -246,7 +247,9 @@ def _part(name: str, size: TensorSize, read: int, tied: bool) -> Part:
     return Part(size, "input" if "token_embd" in name else "output", unread=unread)
 
 
-def _windowed(pattern: Any, architecture: str, count: int) -> Iterable[bool]:
+def _windowed(
+    pattern: int | Sequence[bool] | None, architecture: str, count: int
+) -> Iterable[bool]:
     """Tell which of COUNT layers look at a window alone, by a list of them or their period."""
     if not isinstance(pattern, int):
         return pattern or [False] * count
@@ -262,8 +265,7 @@ def _kind(parts: set[str], kv_heads: int) -> str:
     return "attention" if kv_heads and not state else "state"
 
 
-def _each(value: Any, count: int) -> list[int]:
-    """A value that holds for all layers, or one a layer."""
+def _each(value: int | list[int], count: int) -> list[int]:
     return [int(one) for one in value] if isinstance(value, list) else [int(value)] * count
 
 
@@ -361,8 +363,7 @@ def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
     return tensor.size // block * block_bytes
 
 
-def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
-    """The tensor's weights as the file holds them."""
+def _stored(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.generic]:
     from gguf import quantize
 
     return quantize(values(tensor, model), _quantization_type(tensor, model))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from nixwulf.core.errors import InputError
 
@@ -121,7 +121,7 @@ class ModelFacts:
 
     @cached_property
     def silent(self) -> ModelFacts:
-        """For tokens that ask for no answer: the output matrix is not multiplied."""
+        """Leave out the output matrix, for tokens that ask for no answer."""
         return replace(self, unread=self.unread + self.vocabulary * self.hidden)
 
     @property
@@ -136,7 +136,7 @@ class ModelFacts:
 
     @property
     def weight_bytes(self) -> float:
-        """All weights, in bytes; embeddings as the other weights."""
+        """Sum up the bytes of all weights; embeddings count as the other weights."""
         others = (self.parameters - self.routed) * self.weights.other_bits
         return (others + self.routed * self.weights.routed_bits) / 8
 
@@ -273,7 +273,7 @@ def _sum(parts: Iterable[Part]) -> tuple[int, int]:
     return sum(size.weights for size in sizes), sum(size.bytes for size in sizes)
 
 
-def layer_count(value: Any) -> int:
+def layer_count(value: str | float) -> int:
     """A count that lists of layers can be made of; raises ValueError."""
     count = int(value)
     if not 0 < count <= _MOST_LAYERS:

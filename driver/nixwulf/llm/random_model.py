@@ -11,7 +11,7 @@ import math
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from nixwulf.llm.model_facts import ModelShape
 _PRINTED = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 
 
-def tokenizer() -> dict[str, Any]:
+def tokenizer() -> dict[str, object]:
     """A tokenizer.json, in which a space has the three bytes of llama.cpp's sign for it.
 
     The one of a random model's folder turns every byte of a text into a character of its own where
@@ -38,7 +38,7 @@ def tokenizer() -> dict[str, Any]:
     return with_words("byte_tokenizer.json", written)
 
 
-def with_words(name: str, words: Sequence[str]) -> dict[str, Any]:
+def with_words(name: str, words: Sequence[str]) -> dict[str, object]:
     """A tokenizer.json of data/random_models with a vocabulary."""
     document: dict[str, Any] = json.loads(shipped_text(f"data/random_models/{name}"))
     document["model"]["vocab"] = {text: number for number, text in enumerate(words)}
@@ -47,6 +47,7 @@ def with_words(name: str, words: Sequence[str]) -> dict[str, Any]:
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
 Architecture = Literal["llama", "qwen3moe"]
 Weights = Literal["f32", "f16", "q8_0"]
@@ -130,7 +131,6 @@ class RandomModel:
         return ModelShape(self.layers, self.heads, self.kv_heads)
 
     def __post_init__(self) -> None:
-        """Check the sizes, each on its own and then against each other."""
         self._require_known("architecture", get_args(Architecture))
         self._require_known("weights", get_args(Weights))
         for key in ("layers", "hidden", "heads", "kv_heads", "feed_forward", "context"):
@@ -175,9 +175,7 @@ class RandomModel:
 
     @property
     def active_parameters(self) -> int:
-        """Weights that take part in one token: of the experts only those used, and the embedding's
-        one row (a look-up) not at all.
-        """
+        """Count the weights in one token: of the experts those used, of the embedding none."""
         return sum(
             tensor.size * self.experts_used // self.experts
             if "_exps." in tensor.name
@@ -197,7 +195,7 @@ class RandomModel:
         return f"{self.architecture}-{self.layers}x{self.hidden}-{self.weights}-{self.digest}.gguf"
 
     def tensors(self) -> Iterator[Tensor]:
-        """Every tensor in the order of the file, named as llama.cpp names them."""
+        """List the tensors in the order of the file, named as llama.cpp names them."""
         hidden, narrow = self.hidden, self.kv_heads * self.head_size
         # Each block reads a normalised stream, so a spread of 1/sqrt(row) keeps values near one.
         reading = hidden**-0.5
@@ -245,7 +243,7 @@ class RandomModel:
         self._require(key, getattr(self, key) in known, expected)
 
 
-def parse_random_model(values: dict[str, Any], source: str) -> RandomModel:
+def parse_random_model(values: Mapping[str, Any], source: str) -> RandomModel:
     """The model of a sweep's entry that passed the schema; raises InputError that names the key."""
     try:
         return RandomModel(**values)
@@ -253,7 +251,7 @@ def parse_random_model(values: dict[str, Any], source: str) -> RandomModel:
         raise InputError(f"{source}.{error.message}") from None
 
 
-def values(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
+def values(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.float32]:
     """The tensor's weights, f32, in its shape.
 
     Uniform weights, because they need no libm: a normal distribution's last bit may differ between
@@ -297,10 +295,7 @@ def cached(name: str, model: RandomModel, write: Callable[[RandomModel, Path], N
 
 @contextmanager
 def whole(path: Path, needed: int) -> Iterator[Path]:
-    """A place to write to, which becomes PATH when the block ends well; needed: in bytes.
-
-    Raises NixwulfError when it does not fit on the device or cannot be written.
-    """
+    """Write to a place that becomes PATH at the block's end; needed: bytes; raises NixwulfError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(path.parent).free

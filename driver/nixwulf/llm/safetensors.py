@@ -39,6 +39,7 @@ from nixwulf.llm.random_model import (
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
 _LENGTH_BYTES = 8
 _NO_TENSOR = TensorSize(0, 0)
@@ -63,10 +64,7 @@ _WINDOWED = {"sliding_attention", "chunked_attention"}
 
 
 def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstBytes) -> Header:
-    """The header of a model by the files of a folder and its config.json.
-
-    Raises Exception: one of NOT_OF_A_MODEL, also for no files at all.
-    """
+    """Read a folder's header by its files and config.json; raises one of NOT_OF_A_MODEL."""
     packed = config.get("quantization_config") or config.get("quantization") or {}
     tensors: dict[str, TensorSize] = {}
     for path in paths:
@@ -234,12 +232,9 @@ def _write_json(path: Path, document: object) -> None:
     path.write_text(json.dumps(document, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def _header(model: RandomModel) -> tuple[dict[str, Any], int]:
-    """Each tensor's type, shape and place in the data, and the bytes of the data.
-
-    Experts lie one after another, as they do in the model's tensor.
-    """
-    header: dict[str, Any] = {}
+def _header(model: RandomModel) -> tuple[dict[str, object], int]:
+    """Return each tensor's type, shape and place, experts one after another; and all bytes."""
+    header: dict[str, object] = {}
     end = 0
     for tensor in model.tensors():
         kind = "F32" if tensor.exact else model.weights.upper()
@@ -253,7 +248,6 @@ def _header(model: RandomModel) -> tuple[dict[str, Any], int]:
 
 
 def _names(tensor: Tensor, model: RandomModel) -> Iterator[str]:
-    """The names of a tensor, which for experts is one name each."""
     name = tensor.name.removesuffix(".weight")
     if name in _TOP:
         yield f"{_TOP[name]}.weight"
@@ -264,7 +258,7 @@ def _names(tensor: Tensor, model: RandomModel) -> Iterator[str]:
         yield pattern.format(expert)
 
 
-def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
+def _stored(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.generic]:
     """The tensor's weights as the file holds them.
 
     Norms are of the matrices' type too: MLX computes in the wider of two. In a llama the rotated
@@ -281,8 +275,8 @@ def _stored(tensor: Tensor, model: RandomModel) -> np.ndarray[Any, Any]:
     return weights if tensor.exact else weights.astype(_NUMPY_TYPES[model.weights])
 
 
-def _config(model: RandomModel) -> dict[str, Any]:
-    config: dict[str, Any] = {
+def _config(model: RandomModel) -> dict[str, object]:
+    config: dict[str, object] = {
         "architectures": [_CLASSES[model.architecture]],
         "model_type": _MODEL_TYPES[model.architecture],
         "dtype": _NUMPY_TYPES[model.weights],

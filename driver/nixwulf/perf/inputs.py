@@ -18,7 +18,7 @@ from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml, shipped_table
-from nixwulf.inventory.platforms import NOMINAL_SHARE, memory_bandwidth_gbs
+from nixwulf.inventory.platforms import NOMINAL_SHARE, Platform, memory_bandwidth_gbs
 from nixwulf.llm.model_facts import ModelFacts, positive
 from nixwulf.plugins.engines import performance
 
@@ -121,11 +121,13 @@ class Strategy:
         return self.shares if stated else ()
 
 
-def platform_facts(document: Mapping[str, Any]) -> PlatformFacts:
+def platform_facts(document: Platform) -> PlatformFacts:
     """Return a platform file's facts; raises InputError without the memory's bandwidth."""
 
-    def value(key: str, table: Mapping[str, Any] = document) -> float:
-        return float(table.get(key, {}).get("value", 0.0))
+    figures: Mapping[str, Any] = document
+
+    def value(key: str) -> float:
+        return float(figures.get(key, {}).get("value", 0.0))
 
     name, gpu = document["name"], document.get("gpu")
     hpl = value("hpl_gflops")

@@ -25,25 +25,17 @@ _GUESSED = 0.25  # chosen: so what making and checking the guesses of a draft ta
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """Tokens a second of all sequences, and the interval that should hold 80 % of measurements.
+class Prediction(Band):
+    """A predicted speed of all sequences, tok/s.
 
     parts: seconds a token by what takes them (weights, cache, compute, dispatch, hops, sync,
     latency, transfer); they add up to 1 / value. assumptions: what was not known, a sentence each.
     basis: published configurations of the same engine, chip, split and kernels.
     """
 
-    value: float
-    low: float
-    high: float
     parts: Mapping[str, float]
     assumptions: tuple[str, ...]
     basis: int = 0
-
-    @property
-    def band(self) -> Band:
-        """The value and its interval."""
-        return Band(self.value, self.low, self.high)
 
 
 def predict(

@@ -172,7 +172,7 @@ def _exchanges(of: Configuration, fabric: FabricFacts, tokens: float, depth: flo
 
 
 def decode_step(of: Configuration) -> Work:
-    """One step of a batch, with the cache half full; with drafts, all of them checked."""
+    """Count the work of a batch's step, its cache half full; with drafts, all are checked."""
     _, model, strategy, _ = of
     depth = strategy.depth + strategy.n_prompt + strategy.n_gen / 2
     batch, per_guess = strategy.batch, performance(strategy.engine).verifying
@@ -188,7 +188,7 @@ def decode_step(of: Configuration) -> Work:
 
 
 def prompt_pass(of: Configuration) -> Work:
-    """All tokens of the batch's prompts, in chunks as the engine takes them."""
+    """Count the work of a batch's prompts, in chunks as the engine takes them."""
     strategy = of.strategy
     tokens = strategy.n_prompt * strategy.batch
     chunk = strategy.chunk or performance(strategy.engine).prompt_chunk
@@ -247,7 +247,6 @@ def _hop_bytes(model: ModelFacts, tokens: float, depth: float, engine: Performan
 
 
 def _cache_bytes(model: ModelFacts, depth: float) -> float:
-    """Count the bytes of the KV cache of one sequence."""
     windowed = model.window_width * min(depth, model.window)
     return _CACHE_BYTES * (model.cache_width * depth + windowed)
 

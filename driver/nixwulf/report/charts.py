@@ -27,6 +27,7 @@ from nixwulf.core.text import Band, clean, format_significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 MARKERS = (
     ("o", 8.0, "●"),
@@ -83,7 +84,7 @@ _T = TypeVar("_T")
 
 
 def some(found: Sequence[_T], value: Callable[[_T], float], most: int = MOST_MARKS) -> list[_T]:
-    """All, or as many as a chart shows, evenly from the highest value to the lowest."""
+    """Choose as many as a chart shows, evenly from the highest value to the lowest."""
     if len(found) <= most:
         return list(found)
     ordered = sorted(found, key=value, reverse=True)
@@ -186,13 +187,9 @@ class DrawnPart(NamedTuple):
 
 
 class _DrawnParts(dict[str, Sequence[DrawnPart]]):
-    """The parts of a drawing by the gid under which matplotlib draws them.
-
-    Several of one gid are its markers, in their order.
-    """
+    """Parts of a drawing by matplotlib's gid; several of one gid are its markers, in order."""
 
     def gid(self, *parts: DrawnPart) -> str:
-        """A new one."""
         name = f"part-{len(self)}"
         self[name] = parts
         return name
@@ -236,7 +233,7 @@ def _drawn(charts: Sequence[Chart], names: Sequence[str], caption: str) -> ET.El
     return plain_svg(out.getvalue(), parts, "; ".join(chart.label for chart in charts))
 
 
-def _key(name: str, **look: Any) -> Any:
+def _key(name: str, **look: Any) -> Line2D:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=clean(name), **look)
@@ -249,7 +246,7 @@ def _colours() -> dict[str, str]:
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", css.partition("@media")[0]))
 
 
-def _settings() -> dict[str, Any]:
+def _settings() -> dict[str, object]:
     colours = _colours()
     quiet = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     own = {"grid.color": colours["faint"], "legend.labelcolor": colours["ink"]}
@@ -371,10 +368,7 @@ def _draw_scales(axes: Axes, chart: Chart) -> str:
 
 
 def _scale(axes: Axes, name: Literal["x", "y"], values: set[float], room: float) -> str:
-    """Linear from zero, or logarithmic where the values span a lot; what to add to the label.
-
-    room: how many labels there is room for.
-    """
+    """Scale from zero, or by logarithms for a wide span, with room for so many labels; names it."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = min(values), max(values) or 1.0

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nixwulf.core.document import Column, Table
 from nixwulf.core.metric import accepted, adds_up, is_time, long_name
@@ -27,7 +26,7 @@ from nixwulf.core.text import (
 from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
 from nixwulf.report.summary import Section
 from nixwulf.results.cost import sources
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedCluster, RecordedCommand, RecordedModel
 from nixwulf.results.store import Entry
 from nixwulf.results.table import FabricStats, fabrics_of, rtt_order
 
@@ -106,7 +105,6 @@ def _best_and_worst(lines: list[CaseSummary], metric: MetricKey) -> str:
 
 
 def _superlatives(metric: MetricKey) -> tuple[str, str]:
-    """Return the words for the best and the worst."""
     if adds_up(metric.unit):
         return "fastest", "slowest"
     if is_time(metric.unit):
@@ -139,7 +137,7 @@ def _change(
     near: tuple[float, MetricSummary],
     far: tuple[float, MetricSummary],
 ) -> str:
-    """From one end to the other, each a round trip in microseconds and a value."""
+    """Describe a change over round trips; near and far have microseconds and a value."""
     before, after = near[1].typical, far[1].typical
     unit = unit_name(metric.unit)
     trips = f"the measured round trip grows from {round_trip(near[0])} to {round_trip(far[0])}"
@@ -237,8 +235,8 @@ def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 
 def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """Each fact of the nodes: one value, or a range, or each value with its nodes."""
-    values: dict[str, dict[str, list[Any]]] = {}
+    """List the facts of the nodes: one value, or a range, or each value with its nodes."""
+    values: dict[str, dict[str, list[object]]] = {}
     for record in records:
         for node in record.get("nodes", ()):
             for key, value in node.get("facts", {}).items():
@@ -250,17 +248,14 @@ def node_facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 
 def fabrics(records: Sequence[Record]) -> Table:
-    """Each fabric as it is sold, as the lab was asked for it, and as runs, failed too, measured it.
-
-    In the order of the measured round trips.
-    """
+    """Tabulate fabrics: as sold, asked for in the lab, and measured; the shortest trip first."""
     found = [one for several in fabrics_of(records).values() for one in several]
     return Table(_FABRIC, [_fabric(one) for one in sorted(found, key=rtt_order)])
 
 
 def examples(entries: Sequence[Entry]) -> list[Example]:
     """The commands of the first run of each engine, benchmark, number of nodes and parallelism."""
-    chosen: dict[tuple[Any, ...], Entry] = {}
+    chosen: dict[tuple[str | int, ...], Entry] = {}
     runs = [entry for entry in entries if entry.record["kind"] == "run"]
     for entry in sorted(runs, key=lambda e: (e.record["outcome"] != "ok", e.started)):
         case = entry.record["case"]
@@ -287,7 +282,7 @@ def _imported(records: Sequence[Record]) -> str:
     return "; ".join(f"{tool}: {', '.join(sorted({*files[tool]}))}" for tool in sorted(files))
 
 
-def _line(command: dict[str, Any]) -> str:
+def _line(command: RecordedCommand) -> str:
     import shlex
 
     environment = [f"{k}={shlex.quote(v)}" for k, v in command.get("environment", {}).items()]
@@ -326,19 +321,19 @@ def _range(values: Sequence[float], text: Callable[[float], str], unit: str) -> 
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
-def _cluster(cluster: dict[str, Any]) -> str:
+def _cluster(cluster: RecordedCluster) -> str:
     where = "lab: namespaces of one machine" if cluster["lab"] else ", ".join(cluster["platforms"])
     return f"{cluster['name']} ({where})"
 
 
-def _engine(engine: dict[str, Any]) -> str:
+def _engine(engine: Mapping[str, str]) -> str:
     commit = f"commit {engine['build_commit']}" if "build_commit" in engine else ""
     backends = f"backends {engine['backends']}" if "backends" in engine else ""
     parts = (engine.get("version", ""), commit, backends, engine.get("origin", ""))
     return ", ".join([engine["name"], *filter(None, parts)])
 
 
-def _model(model: dict[str, Any]) -> str:
+def _model(model: RecordedModel) -> str:
     parts = [
         model.get("architecture", ""),
         model.get("weights", ""),
@@ -350,20 +345,21 @@ def _model(model: dict[str, Any]) -> str:
     return ", ".join([model["name"], *filter(None, parts)])
 
 
-def _driver(provenance: dict[str, Any]) -> str:
+def _driver(provenance: Mapping[str, object]) -> str:
     revision = f"revision {provenance['revision']}" if "revision" in provenance else ""
     return ", ".join(filter(None, (f"nixwulf {provenance['nixwulf']}", revision)))
 
 
-def _flat(values: dict[str, Any]) -> str:
+def _flat(values: Mapping[str, object]) -> str:
     return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
 
 
-def _fact(key: str, by_node: dict[str, list[Any]]) -> str:
+def _fact(key: str, by_node: Mapping[str, Sequence[object]]) -> str:
     """Memory in GiB; numbers that change from run to run as a range."""
     values = [value for found in by_node.values() for value in found]
-    if all(isinstance(value, int | float) for value in values):
-        ends = dict.fromkeys(_fact_text(key, end) for end in (min(values), max(values)))
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if len(numbers) == len(values):
+        ends = dict.fromkeys(_fact_text(key, end) for end in (min(numbers), max(numbers)))
         return " to ".join(ends)
     nodes = grouped(
         (" or ".join(dict.fromkeys(_fact_text(key, value) for value in found)), name)

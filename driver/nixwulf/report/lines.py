@@ -128,12 +128,12 @@ def metric_summary(row: Mapping[str, Any]) -> MetricSummary:
 
 @dataclass(frozen=True)
 class CaseSummary:
-    """One case, and one variant of its conditions, over its repetitions.
+    """A case, and one variant of its conditions, over its repetitions.
 
-    rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok, or
-    over all where none did; fabrics has what all runs measured on its fabric, for each shaping;
-    planned is how many runs the plan asks for, None without a plan; axes are the parameters and
-    conditions that distinguish it from other lines of its setting.
+    rtt_us (microseconds) and bandwidth_gbps (Gbit/s) are medians over the runs that ended ok,
+    or over all where none did; fabrics has what all runs measured on its fabric, for each
+    shaping; planned is how many runs the plan asks for, None without a plan; axes are the
+    parameters and conditions that distinguish it from other lines of its setting.
     """
 
     setting: Setting
@@ -260,11 +260,11 @@ def band_of(one: Explained) -> Band | None:
 
     # The sums are of all requests at once, and the decode of a server is that of each.
     requests = batch(one.conditions) if one.case["benchmark"] == "serve" else 1
-    return Band(*(speed / requests for speed in one.prediction.band))
+    return Band(*(speed / requests for speed in one.prediction))
 
 
 def predicted(folder: RunFolder) -> Predicted:
-    """All predictions of a run folder; the model is loaded where there is a speed to predict."""
+    """Predict the cases of a run folder; loads the model where there is a speed to predict."""
     found: defaultdict[tuple[Setting, str], list[Explained]] = defaultdict(list)
     speeds = (metric for record in folder.records for metric in record.get("metrics", ()))
     if any(is_predicted(metric["name"], metric["unit"]) for metric in speeds):
@@ -286,10 +286,7 @@ def _same(line: CaseSummary, one: Explained) -> bool:
 
 
 def _why(found: Sequence[tuple[str, Explained]]) -> tuple[str, ...]:
-    """For each parallelism the slowest on most nodes: the bottleneck, and what helps.
-
-    Of decode, or of prompts where there is no decode.
-    """
+    """Say what holds each parallelism's slowest decode, or prompt, on most nodes; what helps."""
     predicted = [(what, one) for what, one in found if one.prediction]
     predicted = [pair for pair in predicted if pair[1].metric == "decode"] or predicted
     if not predicted:
@@ -336,10 +333,7 @@ COMPARISONS = tuple(Comparison(**row) for row in read_toml(_DATA)["comparisons"]
 
 
 def decodes(comparison: Comparison) -> list[Explained]:
-    """Return decode speeds by number of nodes.
-
-    Those of who measured one node only are left out: there is nothing to compare.
-    """
+    """List decode speeds by number of nodes, without those of who measured one node only."""
     from nixwulf.perf.explain.explanation import explain
 
     records = sorted(find_results(RECORDS).glob(comparison.pattern))
@@ -349,7 +343,7 @@ def decodes(comparison: Comparison) -> list[Explained]:
 
 
 def to_rich(comparisons: Sequence[Comparison] = COMPARISONS) -> Table:
-    """All of them as a table for the terminal."""
+    """Tabulate all of them for the terminal."""
     from rich.table import Table
 
     table = Table(

@@ -50,10 +50,7 @@ class Plots:
 
 
 def plots(section: Section, left: Iterator[int]) -> Plots:
-    """The plots of a setting; those that would be empty are left out.
-
-    left: yields as often as there may be another panel in the report.
-    """
+    """Draw a setting's plots, without empty ones; left yields while there is room for panels."""
 
     def drawn_of(charts: Iterable[Chart]) -> tuple[Markup, ...]:
         return tuple(inline(chart) for chart, _ in zip(charts, left, strict=False))
@@ -92,10 +89,7 @@ def plots(section: Section, left: Iterator[int]) -> Plots:
 
 
 def decode_by_rtt(summary: Summary) -> str:
-    """Decode against the measured round trip, as an SVG file.
-
-    Raises InputError unless exactly one setting has that plot.
-    """
+    """Draw decode over the measured round trip as SVG; raises InputError but for one setting."""
     found = []
     for section in summary.sections:
         lines = _measured(section)
@@ -163,7 +157,7 @@ def _is_point(value: object) -> bool:
 
 
 def by_axis(lines: Sequence[CaseSummary], metric: MetricKey, axis: str) -> Iterator[Chart]:
-    """One panel for each number of nodes, parallelism and other axes; each curve is a fabric."""
+    """Yield a panel for each number of nodes, parallelism and other axes; curves are fabrics."""
     cases = [
         line for line in lines if metric.name in line.values and _is_point(line.axes.get(axis))
     ]
@@ -195,7 +189,7 @@ def _others(line: CaseSummary, axis: str) -> str:
 
 
 def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Chart]:
-    """One panel a parallelism, all on the same scale; each curve is a fabric, from one node on."""
+    """Yield a panel a parallelism, on one scale; each curve is a fabric, from one node on."""
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     if len({line.nodes for line in cases}) <= 1:
         return
@@ -222,7 +216,7 @@ def by_nodes(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> I
 
 
 def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Iterator[Chart]:
-    """One panel a parallelism, all on the same scale; each curve is a number of nodes."""
+    """Yield a panel a parallelism, on one scale; each curve is a number of nodes."""
     cases = [line for line in lines if line.variant == variant and metric.name in line.values]
     one = [line for line in cases if line.nodes == 1][:1]
     links = links_of(lines)
@@ -250,7 +244,6 @@ def by_rtt(lines: Sequence[CaseSummary], metric: MetricKey, variant: str) -> Ite
 
 
 def _by_parallelism(lines: Sequence[CaseSummary]) -> Iterator[tuple[str, list[CaseSummary]]]:
-    """The cases of several nodes, parallelism by parallelism."""
     for parallelism in sorted({line.parallelism for line in lines if line.nodes > 1}):
         own = [line for line in lines if line.parallelism == parallelism and line.nodes > 1]
         yield parallelism, own
@@ -273,10 +266,7 @@ class _Joined(TypedDict):
 
 
 def _joined(found: Sequence[tuple[Sequence[Mark], int | None, str]], variant: str) -> _Joined:
-    """Marks joined in the order of x, each with a style and a label; one may be of several.
-
-    variant: that of the chart, to which is added how many of its marks are drawn, if not all.
-    """
+    """Join marks by x, each with a style and a label; variant gets how many of them are drawn."""
     every = list(dict.fromkeys(mark for marks, *_ in found for mark in marks))
     shown = dict.fromkeys(some(every, lambda mark: mark.y))
     curves = [

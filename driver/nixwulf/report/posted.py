@@ -13,14 +13,14 @@ import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.query import grouped
 from nixwulf.core.text import case_name, clean, link_name
 from nixwulf.outputs.llama_benchy import COLUMNS, column
 from nixwulf.results.identity import canonical, case_id, one_name, record_setting
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedMetric
 
 _TOOL = "llama-benchy"
 # By benchmark, which of its metrics mean what a column of llama-benchy does.
@@ -87,12 +87,7 @@ def posted(records: Iterable[Record]) -> list[Posted]:
 
 
 def to_table(records: Iterable[Record], source: str) -> str:
-    """Markdown as llama-benchy prints it, a table a configuration.
-
-    source: where they are from, for a sentence.
-
-    Raises InputError: none of them has such a test.
-    """
+    """Write llama-benchy's Markdown, a table a configuration; raises InputError for no test."""
     return "".join(f"{line}\n" for one in _some(posted(records), source) for line in _lines(one))
 
 
@@ -131,7 +126,7 @@ def _some(found: list[Posted], source: str) -> list[Posted]:
     return found
 
 
-def _configuration(record: Record) -> dict[str, Any]:
+def _configuration(record: Record) -> dict[str, object]:
     """The configuration that all tests of one table share: a case without its amount of work."""
     case = dict(record["case"])
     left_out = {"id", "seed", "samples", "warm_up", "parameters"}
@@ -190,8 +185,7 @@ def _as_of_one(test: _Test, columns: Mapping[str, Numbers]) -> Mapping[str, Numb
     return {**columns, **same}
 
 
-def _metrics(record: Record) -> Iterator[tuple[_Test, str, Mapping[str, Any]]]:
-    """The metrics that are in a column, each with its test."""
+def _metrics(record: Record) -> Iterator[tuple[_Test, str, RecordedMetric]]:
     case = record["case"]
     benchmark = case["benchmark"]
     for metric in record["metrics"]:
@@ -225,7 +219,6 @@ def _metrics(record: Record) -> Iterator[tuple[_Test, str, Mapping[str, Any]]]:
 
 
 def _lines(one: Posted) -> Iterator[str]:
-    """A heading, the table, and whose numbers they are."""
     shown = {name: name for name in COLUMNS}
     if not one.several:
         shown = {k: "t/s" if k == "t/s (total)" else k for k in COLUMNS if k not in _NOT_OF_ONE}

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -145,7 +145,6 @@ def _costs(section: Section) -> list[str]:
 
 
 def _titled(title: str, table: Table | None) -> list[str]:
-    """A table under its title; nothing of one without rows."""
     return [title, pipe_table(table)] if table and table.rows else []
 
 
@@ -161,22 +160,19 @@ def _failures_text(failures: Sequence[Failure]) -> list[str]:
 
 
 def to_csv(records: Iterable[Record]) -> str:
-    """One line per record and metric; cells without a value are empty, samples are a JSON list."""
+    """Write a line per record and metric; cells without a value are empty, samples a JSON list."""
     table = tidy(records)
     table["samples"] = [json.dumps(samples) for samples in table["samples"]]
     for name in table.columns:
-        table[name] = [_not_a_formula(value) for value in table[name]]
+        table[name] = [
+            _not_a_formula(value) if isinstance(value, str) else value for value in table[name]
+        ]
     return str(table.to_csv(index=False, lineterminator="\n"))
 
 
-def _not_a_formula(value: Any) -> Any:
-    """A text that a spreadsheet would compute, with the apostrophe that keeps it a text.
-
-    A carriage return ends a row, also where nothing is quoted because of it.
-    """
-    if not isinstance(value, str):
-        return value
-    text = value.replace("\r", " ")
+def _not_a_formula(text: str) -> str:
+    """Add the apostrophe that keeps a text from being computed; a carriage return ends a row."""
+    text = text.replace("\r", " ")
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", " =")) else text
 
 

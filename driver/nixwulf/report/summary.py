@@ -25,7 +25,7 @@ from nixwulf.report.lines import (
 from nixwulf.results import table
 from nixwulf.results.cost import per_watt
 from nixwulf.results.identity import Setting, canonical, case_id, record_setting, setting_of
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedCase
 from nixwulf.results.store import Entry, RunFolder
 
 _MOST_IN_HEADLINE = 3
@@ -70,7 +70,7 @@ class ExcludedPoints:
     """Points of a sweep that are no cases for the same reason, by what varies in the sweep."""
 
     reason: str
-    points: tuple[Mapping[str, Any], ...]
+    points: tuple[Mapping[str, object], ...]
 
     @property
     def words(self) -> str:
@@ -84,10 +84,7 @@ class ExcludedPoints:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything a report shows, computed from the records and the plan alone.
-
-    warnings: sentences with the names of the cases they are about; names: of cases, by their id.
-    """
+    """A report's content, from the records and the plan alone; names: of cases, by their id."""
 
     folder: RunFolder
     lines: tuple[CaseSummary, ...]
@@ -98,7 +95,7 @@ class Summary:
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        """One for each setting, those of engines first."""
+        """Split the lines by setting, those of engines first."""
         settings = {line.setting for line in self.lines}
         several = [key for key in Setting._fields if len({getattr(s, key) for s in settings}) > 1]
         lines = grouped((line.setting, line) for line in self.lines)
@@ -131,7 +128,7 @@ class Summary:
         for point in (*map(_coordinates, plan["cases"]), *(point for _, point in left)):
             for key, value in point.items():
                 values[key].add(str(value))
-        by_reason: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        by_reason: dict[str, list[dict[str, object]]] = defaultdict(list)
         for reason, point in left:
             by_reason[reason].append({k: v for k, v in point.items() if len(values[k]) > 1})
         return tuple(ExcludedPoints(reason, tuple(points)) for reason, points in by_reason.items())
@@ -158,7 +155,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Section:
-    """One setting of a report; name: what distinguishes it from the others.
+    """A setting of a report; name: what distinguishes it from the others.
 
     lines: its cases; entries: its runs in the order in which they started.
     """
@@ -208,7 +205,7 @@ class Section:
         return bool(values) and not any(value.n_samples for value in values)
 
 
-def _coordinates(case: Mapping[str, Any]) -> dict[str, Any]:
+def _coordinates(case: Mapping[str, Any]) -> dict[str, object]:
     flat = {**case, **case.get("parameters", {})}
     return {key: value for key, value in flat.items() if key not in _NOT_COORDINATES}
 
@@ -216,7 +213,7 @@ def _coordinates(case: Mapping[str, Any]) -> dict[str, Any]:
 def summarize(folder: RunFolder) -> Summary:
     """The summary of a run folder; the order of its records does not matter."""
     by_case: dict[Key, list[Entry]] = defaultdict(list)
-    cases: dict[Key, Mapping[str, Any]] = {}
+    cases: dict[Key, RecordedCase] = {}
     for entry in sorted(folder.entries, key=lambda e: (e.record["id"], e.started)):
         case = _variant_of(entry.record)
         key = (record_setting(entry.record), case["id"])
@@ -255,9 +252,9 @@ def summarize(folder: RunFolder) -> Summary:
     )
 
 
-def _variant_of(record: Record) -> Mapping[str, Any]:
+def _variant_of(record: Record) -> RecordedCase:
     """The case of a record; of what is no run with what distinguishes its numbers."""
-    case: dict[str, Any] = record["case"]
+    case: RecordedCase = record["case"]
     if record["kind"] == "run":
         return case
     found = {
@@ -269,7 +266,7 @@ def _variant_of(record: Record) -> Mapping[str, Any]:
     return {**case, "id": case_id(record), "parameters": {**case["parameters"], **present}}
 
 
-def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
+def _name(case: RecordedCase, shown: Sequence[str]) -> str:
     """A case among all of its setting: '2 nodes, tensor, lan', or 'one node, api chat'."""
     link = link_name(case.get("fabric", ""), case.get("transport", ""))
     parts = [
@@ -279,9 +276,9 @@ def _name(case: Mapping[str, Any], shown: Sequence[str]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Setting, list[str]]:
-    """For each setting the parameters that are not the same for all its cases."""
-    values: dict[Setting, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+def _differing_parameters(cases: Mapping[Key, RecordedCase]) -> dict[Setting, list[str]]:
+    """List each setting's parameters that are not the same for all its cases."""
+    values: dict[Setting, dict[str, list[object]]] = defaultdict(lambda: defaultdict(list))
     for (setting, _), case in cases.items():
         for key, value in case["parameters"].items():
             values[setting][key].append(value)
@@ -299,7 +296,7 @@ def _differing_parameters(cases: Mapping[Key, Mapping[str, Any]]) -> dict[Settin
 def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
     """Sort by setting, nodes, parallelism, round trip of the fabric, then by the rest."""
 
-    def order(line: CaseSummary) -> tuple[Any, ...]:
+    def order(line: CaseSummary) -> tuple[object, ...]:
         link = (
             min(map(table.rtt_order, line.fabrics), default=math.inf),
             line.fabric,
@@ -314,7 +311,7 @@ def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
 
 def _lines(
     setting: Setting,
-    case: Mapping[str, Any],
+    case: RecordedCase,
     entries: list[Entry],
     planned: int | None,
     shown: Sequence[str],
@@ -327,7 +324,7 @@ def _lines(
     names = [record["cluster"]["name"] for record in records] or [setting.cluster]
     keys = [(name, case.get("fabric", "")) for name in names]
     for axes, values in (variants or {"": {}}).items():
-        conditions: dict[str, Any] = json.loads(axes) if axes else {}
+        conditions: dict[str, object] = json.loads(axes) if axes else {}
         yield CaseSummary(
             setting=setting,
             case=case["id"],
@@ -346,7 +343,7 @@ def _lines(
 
 
 def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, MetricSummary]]]:
-    """For each case the values by what distinguishes them, as canonical JSON, and by metric.
+    """Find each case's values by what distinguishes them, as canonical JSON, and by metric.
 
     Cold and warm are separate where a setting has both.
     """
@@ -361,7 +358,7 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     found: dict[Key, dict[str, dict[str, MetricSummary]]] = defaultdict(dict)
     for row in rows:
         key = _key_of(row)
-        axes: dict[str, Any] = json.loads(row["variant"]) if row["variant"] else {}
+        axes: dict[str, object] = json.loads(row["variant"]) if row["variant"] else {}
         if len(states[key[0]]) > 1 and row["state"]:
             axes["state"] = row["state"]
         here = found[key].setdefault(canonical(axes), {})
@@ -369,8 +366,11 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
     return found
 
 
-def _key_of(row: Mapping[str, Any]) -> Key:
-    return setting_of(row["kind"], row["cluster"], row["platform"], row), row["case"]
+def _key_of(row: Mapping[str, object]) -> Key:
+    kind, cluster, platform, case = (
+        str(row[key]) for key in ("kind", "cluster", "platform", "case")
+    )
+    return setting_of(kind, cluster, platform, row), case
 
 
 def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failure, ...]:
@@ -387,7 +387,7 @@ def _failures(entries: Iterable[Entry], names: Mapping[str, str]) -> tuple[Failu
 
 
 def _warnings(entries: Iterable[Entry], names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Each sentence that runs left for the reader of their numbers, and the cases it is about."""
+    """List the sentences that runs left for readers, each with the cases it is about."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for entry in sorted(entries, key=lambda e: e.record["id"]):
         waived = (gate for gate in entry.record.get("gates", ()) if gate["state"] == "waived")

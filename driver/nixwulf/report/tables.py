@@ -54,7 +54,7 @@ def html_head(columns: Iterable[Column]) -> Markup:
 
 
 def html_rows(columns: Sequence[Column], rows: Iterable[Row]) -> list[Markup]:
-    """Each row; its first cell is its head."""
+    """Render the rows; the first cell of each is its head."""
     return [
         Markup(f"<tr>{''.join(_cells(columns, row))}</tr>\n")  # noqa: S704 - escaped texts
         for row in rows
@@ -129,7 +129,6 @@ def cases(section: Section) -> Table:
 
 
 def _metrics_in_columns(section: Section) -> Table:
-    """One row a case; numbers of nodes are set apart."""
     metrics: list[Column] = []
     units = {metric.unit for metric in section.metrics}
     for metric in section.metrics:
@@ -158,7 +157,6 @@ def _metrics_in_columns(section: Section) -> Table:
 
 
 def _metrics_in_rows(section: Section) -> Table:
-    """One row a metric, under its case."""
     rows: list[list[Value] | RowGroup] = []
     for line in section.lines:
         trip = f"round trip {round_trip(line.rtt_us)}" if line.rtt_us is not None else ""
@@ -264,7 +262,7 @@ def costs_of(section: Section) -> Table | None:
 
 
 def runs(section: Section) -> Table:
-    """Every run of a setting, with links to its record and to what it left."""
+    """Tabulate the runs of a setting, with links to each record and to what it left."""
     from_runs = any("source" not in entry.record for entry in section.entries)
     rows = [
         [

@@ -11,14 +11,14 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from nixwulf.inventory.platforms import load_platform, platform_names
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedEfficiency, RecordedMetric, RecordedPower
 
 # Of the sources that a run has, reports show the one with the most of the machine in it.
 _FULLEST_FIRST = ("wall", "powermetrics", "pmic", "nvidia", "amdgpu", "rapl")
 _WHOLE = {"source", "watts", "unit", "value"}
 
 
-def sources(power: dict[str, Any]) -> str:
+def sources(power: RecordedPower) -> str:
     """The sources of watts with their nodes, or why there are none."""
     if "absent" in power:
         return str(power["absent"])
@@ -32,7 +32,7 @@ def sources(power: dict[str, Any]) -> str:
     return ", ".join(f"{source} of {', '.join(names)}" for source, names in nodes.items())
 
 
-def warnings(power: dict[str, Any]) -> list[str]:
+def warnings(power: Mapping[str, Any]) -> list[str]:
     """A sentence for each node and counter that slowed the run down."""
     return [
         f"Node {held['node']!r} was slowed down while it was measured: {held['counter']}."
@@ -40,7 +40,7 @@ def warnings(power: dict[str, Any]) -> list[str]:
     ]
 
 
-def fullest(record: dict[str, Any]) -> list[dict[str, Any]]:
+def fullest(record: Record) -> list[RecordedEfficiency]:
     """The entries of efficiency that have a value, of the source with the most of the machine."""
     entries = [
         entry
@@ -55,18 +55,18 @@ def _rank(source: str) -> int:
     return _FULLEST_FIRST.index(source) if source in _FULLEST_FIRST else len(_FULLEST_FIRST)
 
 
-def per_watt(record: dict[str, Any]) -> list[dict[str, Any]]:
+def per_watt(record: Record) -> list[RecordedMetric]:
     """The speeds of a record over its watts, as its metrics are, with the source in the name."""
     return [
         {
-            **{key: of[key] for key in ("state", "conditions") if key in of},
             "name": f"{entry['name']}_per_{entry['source']}_watt",
             "unit": entry["unit"],
             "value": entry["value"],
             "samples": [entry["value"]],
+            "state": record["metrics"][entry["metric"]].get("state", ""),
+            "conditions": record["metrics"][entry["metric"]]["conditions"],
         }
         for entry in fullest(record)
-        for of in [record["metrics"][entry["metric"]]]
     ]
 
 
@@ -77,10 +77,7 @@ _NOT_AT_WORK = {"idle", "sleep", "off"}
 
 
 class Watts(NamedTuple):
-    """Mean watts of all nodes while a metric was measured, and the metric over them.
-
-    per_watt: in the metric's unit per W; joules_per_token: of tokens only.
-    """
+    """Mean watts of all nodes during a metric; the metric per W; J/token where it counts tokens."""
 
     watts: float
     source: str
@@ -120,7 +117,7 @@ def watts_by_metric(record: Record) -> dict[int, Watts]:
     return {index: watts for index, watts in beside if watts}
 
 
-def _beside(speed: Mapping[str, Any], powers: Sequence[Mapping[str, Any]]) -> Watts | None:
+def _beside(speed: RecordedMetric, powers: Sequence[RecordedMetric]) -> Watts | None:
     """The source names the statistic, such as the highest."""
     found = [power for power in powers if power["conditions"] == speed["conditions"]] or powers
     if speed["unit"] not in SPEEDS or len(found) != 1 or not found[0]["value"]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nixwulf.results.record import Record
 
@@ -40,6 +40,7 @@ WORK = ("n_prompt", "n_gen", "depth", "concurrency", "bytes", "size", "operation
 """The conditions that make up the amount of work: no chart mixes two of these."""
 _ONE_NAME = {"n_depth": "depth"}
 _IN_ORDER = json.JSONEncoder(sort_keys=True)
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, order=True)
@@ -54,14 +55,14 @@ class Key:
         return self.name in names or self.group in names
 
 
-Identity = Mapping[Key, Any]
+Identity = Mapping[Key, object]
 
 
-def identity(row: Mapping[str, Any], *, without: Collection[str] = ()) -> Identity:
+def identity(row: Mapping[str, object], *, without: Collection[str] = ()) -> Identity:
     """List what has to be equal of a row of the tidy table, in the order of reading."""
     found = {Key("", name): row.get(name, "") for name in COLUMNS if name not in without}
     for group in GROUPS:
-        inner = json.loads(row[group]) if row.get(group) else {}
+        inner = json.loads(str(row[group])) if row.get(group) else {}
         found |= {Key(group, name): value for name, value in inner.items()}
     return found
 
@@ -88,8 +89,8 @@ def same(
 
 
 @lru_cache(1024)  # a row is held against others by several rules
-def _group(text: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(text)
+def _group(text: str) -> Mapping[str, object]:
+    found: Mapping[str, object] = json.loads(text)
     return found
 
 
@@ -98,7 +99,7 @@ def is_work(condition: str, value: object) -> bool:
     return condition == "depth" or bool(value)
 
 
-def one_name(*documents: Mapping[str, Any]) -> dict[str, Any]:
+def one_name(*documents: Mapping[str, _Value]) -> dict[str, _Value]:
     """Later ones win; a condition that two tools name differently has one name."""
     return {_ONE_NAME.get(key, key): value for one in documents for key, value in one.items()}
 
@@ -125,10 +126,10 @@ class Setting(NamedTuple):
         return ", ".join(filter(None, (getattr(self, key) for key in self._fields if key in shown)))
 
 
-def setting_of(kind: str, cluster: str, platform: str, case: Mapping[str, Any]) -> Setting:
+def setting_of(kind: str, cluster: str, platform: str, case: Mapping[str, object]) -> Setting:
     """The setting of a case; of one that is no run with its platforms, joined by '+'."""
     name = cluster if kind == "run" else f"{cluster}: {platform}"
-    return Setting(name, case.get("engine", ""), case["benchmark"], case.get("model", ""))
+    return Setting(name, *(str(case.get(key, "")) for key in ("engine", "benchmark", "model")))
 
 
 def record_setting(record: Record) -> Setting:
@@ -140,18 +141,12 @@ def record_setting(record: Record) -> Setting:
 
 
 def case_id(record: Record) -> str:
-    """The id of a record's case; of one that is no run its own.
-
-    Nobody knows that two outputs of equal conditions are repetitions of one case.
-    """
+    """Return the case's id; of what is no run its own id: nobody knows which repeat a case."""
     return str(record["case"]["id"] if record["kind"] == "run" else record["id"])
 
 
 def record_key(record: Record) -> tuple[str, str]:
-    """Return the key of a record: its id, and of a run also when it started.
-
-    Ids of runs are of a case and a repetition, and the same in every run folder.
-    """
+    """Return a record's id, and a run's start: run folders share ids of case and repetition."""
     return str(record["id"]), str(record["started"]) if record["kind"] == "run" else ""
 
 
@@ -164,10 +159,10 @@ def differing(found: Iterable[Identity]) -> set[Key]:
 
 @dataclass(frozen=True, order=True)
 class SessionKey:
-    """One boot and one system of each node, on one day (UTC).
+    """A boot and a system of each node, on one day (UTC).
 
-    machines: a node's boot and system, in the order of the nodes. A toolbox is no part of it: two
-    of them can be run in turn in one session.
+    machines: a node's boot and system, in the order of the nodes. A toolbox is no part of it:
+    two of them can be run in turn in one session.
     """
 
     machines: tuple[tuple[str, str], ...]
@@ -175,10 +170,7 @@ class SessionKey:
 
 
 def session_of(record: Record) -> SessionKey:
-    """The session in which a record was measured.
-
-    What is no run says nothing of its session, so that each file or source is one of its own.
-    """
+    """Find a record's session; a file or a source that is no run is a session of its own."""
     day = str(record.get("started", ""))[:10]
     if record["kind"] != "run":
         source = record.get("source", {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,19 +22,26 @@ from nixwulf.outputs import Found, ParseError, Tool, all_tools, documents, failu
 from nixwulf.outputs.accounting import account, by_label
 from nixwulf.outputs.described import kind_of
 from nixwulf.outputs.runs import clipped, decoded, plain, read_runs
-from nixwulf.results.record import SCHEMA_VERSION, Record, sealed, validate
+from nixwulf.results.record import (
+    SCHEMA_VERSION,
+    Record,
+    RecordedCase,
+    RecordedCluster,
+    sealed,
+    validate,
+)
 
 
 def external_record(
     kind: Literal["imported", "published"],
     *,
-    source: Mapping[str, Any],
-    case: Mapping[str, Any],
-    cluster: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]],
-    fabric: Mapping[str, Any] | None = None,
-    engine: Mapping[str, Any] | None = None,
-    model: Mapping[str, Any] | None = None,
+    source: Mapping[str, object],
+    case: Mapping[str, object],
+    cluster: RecordedCluster,
+    metrics: Sequence[Mapping[str, object]],
+    fabric: Mapping[str, object] | None = None,
+    engine: Mapping[str, object] | None = None,
+    model: Mapping[str, object] | None = None,
     warnings: Sequence[str] = (),
     name: str | None = None,
     failure: str = "",
@@ -72,28 +79,24 @@ def external_record(
     for key in ("fabric", "engine", "model", "warnings", "failure"):
         if not document[key]:
             del document[key]
-    name = name or f"{_words(document)}-{fingerprint(_identity(document))[:8]}"
+    identity = {
+        **{key: document.get(key) for key in ("kind", "case", "fabric", "engine", "model")},
+        "source": _without(source, "note", "date"),
+        "cluster": _without(cluster, "price_usd"),
+    }
+    words = _words(cluster["platforms"], document["case"])
+    name = name or f"{words}-{fingerprint(identity)[:8]}"
     return sealed({"id": name, **document, "provenance": {"nixwulf": __version__}})
 
 
-def _identity(document: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("kind", "case", "fabric", "engine", "model")
-    return {
-        **{key: document.get(key) for key in kept},
-        "source": _without(document["source"], "note", "date"),
-        "cluster": _without(document["cluster"], "price_usd"),
-    }
-
-
-def _without(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def _without(document: Mapping[str, object], *keys: str) -> dict[str, object]:
     return {name: value for name, value in document.items() if name not in keys}
 
 
-def _words(document: Mapping[str, Any]) -> str:
+def _words(platforms: Iterable[str], case: RecordedCase) -> str:
     """Platform, engine or benchmark, model and nodes, for the eyes: two records may share it."""
-    case = document["case"]
     names = [
-        *document["cluster"]["platforms"],
+        *platforms,
         case.get("engine") or case["benchmark"],
         case.get("model"),
         f"{case['nodes']}x" if case["nodes"] > 1 else None,
@@ -177,7 +180,6 @@ class Reading:
             yield from (f"  {one} -> left out" for one in by_label(found.left_out, each=True))
 
     def _summary(self, failures: int) -> str:
-        """Tools, runs and values."""
         names = " and ".join(dict.fromkeys(tool.name for tool in self.tools))
         failed = f" ({failures} failed)" if failures else ""
         metrics = (metric for record in self.records for metric in record["metrics"])
@@ -227,10 +229,7 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
 def _with_nodes(
     found: Sequence[tuple[Tool, list[Found]]], unread: list[str]
 ) -> list[tuple[Tool, list[Found]]]:
-    """Leave out failed runs whose nodes nobody states, and add a sentence to `unread` for each.
-
-    Raises ParseError where no other run is there.
-    """
+    """Leave out failed runs whose nodes nobody states, and say so; raises ParseError for all."""
     every = [case for _, own in found for case in own]
     silent = [one for one in every if one.failure and one.nodes.reported is None]
     unread += [f"{one.failure} Add --nodes N to have it as a record." for one in silent]
@@ -240,7 +239,7 @@ def _with_nodes(
 
 
 def _records(
-    source: Mapping[str, Any],
+    source: Mapping[str, str],
     metadata: UserMetadata,
     found: Sequence[tuple[Tool, list[Found]]],
     *,
@@ -263,10 +262,7 @@ def _records(
 def _read(
     tools: Sequence[Tool], text: str
 ) -> tuple[tuple[Tool, ...], list[tuple[Tool, list[Found]]], list[str]]:
-    """Return the tools that have a run, their cases, and what cannot be read.
-
-    Raises ParseError where none has.
-    """
+    """Return tools with a run, their cases, and what is unreadable; raises ParseError for none."""
     found: list[tuple[Tool, list[Found]]] = []
     unread: list[str] = []
     for tool in tools:
@@ -386,7 +382,7 @@ def _apart(cases: Sequence[Found], *, named: bool) -> list[Found]:
     found = []
     for case in cases:
         numbered = len(peers) > 1 and not case.failure
-        more: dict[str, Any] = {"peer": peers.index(case.peer) + 1} if numbered else {}
+        more: dict[str, object] = {"peer": peers.index(case.peer) + 1} if numbered else {}
         size = case.model.get("size")
         if size and not named and "?B" in str(case.model.get("name")):
             more["model_size"] = size
@@ -395,7 +391,7 @@ def _apart(cases: Sequence[Found], *, named: bool) -> list[Found]:
 
 
 def _record(
-    source: Mapping[str, Any],
+    source: Mapping[str, str],
     metadata: UserMetadata,
     found: Found,
     others: Sequence[Found],
@@ -412,7 +408,7 @@ def _record(
     engine, model = (
         ({}, {}) if found.machines else (_engine(metadata, found), _model(metadata, found, name))
     )
-    case: dict[str, Any] = {
+    case: dict[str, object] = {
         "engine": engine.get("name"),
         "benchmark": found.benchmark,
         "model": model.get("name"),
@@ -469,10 +465,7 @@ def _record(
 
 
 def _nodes(tool: str, metadata: UserMetadata, found: Found, others: Sequence[Found]) -> int:
-    """Return the nodes as the output states them, else as the user reports.
-
-    What the user reports may be about another case of the output, which lacks it.
-    """
+    """Return the nodes as the output states them, else as the user does, maybe of another case."""
     reported = found.nodes
     if metadata.nodes is None:
         if reported.reported is None:
@@ -488,7 +481,7 @@ def _nodes(tool: str, metadata: UserMetadata, found: Found, others: Sequence[Fou
     )
 
 
-def _engine(metadata: UserMetadata, found: Found) -> dict[str, Any]:
+def _engine(metadata: UserMetadata, found: Found) -> dict[str, object]:
     name = _agreed("--engine", metadata.engine, found.engine.get("name"))
     version = metadata.engine_version
     if version and not name:
@@ -500,7 +493,7 @@ def _engine(metadata: UserMetadata, found: Found) -> dict[str, Any]:
     return present({**found.engine, "name": name, **stated}) if name else {}
 
 
-def _model(metadata: UserMetadata, found: Found, name: str | None) -> dict[str, Any]:
+def _model(metadata: UserMetadata, found: Found, name: str | None) -> dict[str, object]:
     """Return the model; without a name it is unknown."""
     names = {"name": name or found.model.get("name")}
     names["weights"] = metadata.weights or found.model.get("weights")

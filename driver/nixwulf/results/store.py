@@ -13,7 +13,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from nixwulf.core.files import read_json
 from nixwulf.core.schema import check
 from nixwulf.core.text import login
 from nixwulf.results.identity import record_key
-from nixwulf.results.record import Record, digest, load
+from nixwulf.results.record import PlanDocument, Record, digest, load
 
 PLAN = "plan.json"
 _T = TypeVar("_T")
@@ -82,7 +82,7 @@ def record_paths(paths: Paths) -> list[Path]:
 
 
 def read_entries(paths: Paths) -> Iterator[Entry]:
-    """Every record of files and folders with its file, validated; the same record counts once.
+    """Read every record of files and folders with its file, validated; each counts once.
 
     Raises InputError for a bad record, and for two of one identity and different content.
     """
@@ -107,10 +107,7 @@ def progress(
 
 
 def _shared(value: Any, known: dict[Hashable, Any]) -> Any:
-    """JSON with what is equal in several documents once in memory; lists of numbers are not.
-
-    known: what was seen, by its text, or by a hash of its bytes.
-    """
+    """Keep what is equal in several documents once in memory; known: by text, or hash of bytes."""
     if isinstance(value, str):
         return known.setdefault(value, value)
     listed = isinstance(value, list) and value and isinstance(value[0], dict | list | str)
@@ -131,10 +128,7 @@ def read_records(paths: Paths) -> Iterator[Record]:
 
 
 class Identities:
-    """The records that were seen, and in which files.
-
-    A record is known by its key, see record_key.
-    """
+    """The records that were seen, by record_key, and the files that have them."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[str, str]] = {}
@@ -168,7 +162,9 @@ def _refuse_if_different(first: Path, second: Path, record: Record) -> None:
     )
 
 
-def _first_difference(key: str, first: Any, second: Any) -> tuple[str, Any, Any]:
+def _first_difference(
+    key: str, first: Mapping[str, object], second: Mapping[str, object]
+) -> tuple[str, object, object]:
     """The dotted path of the first key in which two dictionaries differ, and both values."""
     one, two = first.get(key), second.get(key)
     if isinstance(one, dict) and isinstance(two, dict):
@@ -202,9 +198,9 @@ def _in_folder(folder: Path) -> list[Path]:
     return sorted(found, key=str)
 
 
-def read_plan(path: Path) -> dict[str, Any]:
+def read_plan(path: Path) -> PlanDocument:
     """A plan's document that passed its schema and is as it was made; raises InputError."""
-    document: dict[str, Any] = read_json(path)
+    document: PlanDocument = read_json(path)
     check(document, "plan", str(path))
     if document["digest"] != digest(document):
         raise InputError(
@@ -222,7 +218,7 @@ class RunFolder:
 
     path: Path
     entries: tuple[Entry, ...]
-    plan: dict[str, Any] | None
+    plan: PlanDocument | None
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -245,9 +241,8 @@ class RunFolder:
         return len(self.plan["cases"]) * self.plan["repetitions"] if self.plan else None
 
     @property
-    def _sweep(self) -> dict[str, Any]:
-        document: dict[str, Any] = self.plan["sweep"]["document"] if self.plan else {}
-        return document
+    def _sweep(self) -> Mapping[str, object]:
+        return self.plan["sweep"]["document"] if self.plan else {}
 
 
 def read_folder(folder: Path) -> RunFolder:

@@ -21,7 +21,7 @@ from nixwulf.core.metric import adds_up
 from nixwulf.nodes.link import stream_bytes
 from nixwulf.results.cost import SPEEDS, per_watt, price, watts_by_metric
 from nixwulf.results.identity import COLUMNS, OVER_NODES, canonical, case_id
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedFabric, RecordedMetric
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FabricStats:
-    """All that was measured of a fabric as it was shaped once, over failed runs' links too.
+    """The measurements of a fabric as it was shaped once, over failed runs' links too.
 
-    fabric: as the first record has it; rtts_us: the median round trip (microseconds) of each probe,
-    before and after each run and on each link, of cables on the slowest; bandwidths_gbps: of one
-    TCP stream on each link.
+    fabric: as the first record has it; rtts_us: the median round trip (microseconds) of each
+    probe, before and after each run and on each link, of cables on the slowest;
+    bandwidths_gbps: of one TCP stream on each link.
     """
 
-    fabric: Mapping[str, Any]
+    fabric: RecordedFabric
     rtts_us: tuple[float, ...]
     bandwidths_gbps: tuple[float, ...]
 
@@ -66,7 +66,7 @@ FabricKey = tuple[str, str]
 
 def fabrics_of(records: Iterable[Record]) -> dict[FabricKey, list[FabricStats]]:
     """Return fabrics by cluster, one for each shaping; the shortest round trip first."""
-    found: dict[FabricKey, dict[tuple[str, str], list[dict[str, Any]]]]
+    found: dict[FabricKey, dict[tuple[str, str], list[RecordedFabric]]]
     found = defaultdict(lambda: defaultdict(list))
     for record in records:
         if fabric := record.get("fabric"):
@@ -79,15 +79,12 @@ def fabrics_of(records: Iterable[Record]) -> dict[FabricKey, list[FabricStats]]:
 
 
 def rtt_order(stats: FabricStats) -> float:
-    """To sort by: an unmeasured one is last."""
+    """Sort by the round trip; an unmeasured one is last."""
     return float("inf") if stats.rtt_us is None else stats.rtt_us
 
 
 def record_rtt_us(record: Record) -> float | None:
-    """Round trip of a run, microseconds: median over its links of the medians before and after.
-
-    Of cables that of the slowest cable.
-    """
+    """Return the median RTT of a run's links, before and after, us; of cables the slowest's."""
     return median(_rtts(record.get("fabric", {})))
 
 
@@ -119,7 +116,7 @@ def _sent_and_lost(record: Record) -> tuple[int, int]:
     return lost + sum(len(one["samples"]) for one in found), lost
 
 
-def _resent(fabric: Mapping[str, Any]) -> float:
+def _resent(fabric: RecordedFabric) -> float:
     """Share of the segments of the streams that were sent again; 0 where that is not known."""
     counts: list[int] = [
         link["bandwidth"]["retransmits"]
@@ -139,7 +136,7 @@ def median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _stats(fabrics: list[dict[str, Any]]) -> FabricStats:
+def _stats(fabrics: list[RecordedFabric]) -> FabricStats:
     return FabricStats(
         fabrics[0],
         tuple(rtt for fabric in fabrics for rtt in _rtts(fabric)),
@@ -147,7 +144,7 @@ def _stats(fabrics: list[dict[str, Any]]) -> FabricStats:
     )
 
 
-def _rtts(fabric: Mapping[str, Any]) -> list[float]:
+def _rtts(fabric: RecordedFabric) -> list[float]:
     probes = ("rtt_before", "rtt_after")
     links = fabric.get("links", ())
     trips = [[link[p]["median"] for p in probes if p in link] for link in links]
@@ -158,7 +155,7 @@ def _rtts(fabric: Mapping[str, Any]) -> list[float]:
     return [trip for one in trips for trip in one]
 
 
-def _bandwidths(fabric: Mapping[str, Any]) -> Iterator[float]:
+def _bandwidths(fabric: RecordedFabric) -> Iterator[float]:
     links = fabric.get("links", ())
     return (link["bandwidth"]["value"] for link in links if "bandwidth" in link)
 
@@ -189,7 +186,7 @@ _COUNTS = ("nodes", "repetition", "n_samples", "n_prompt", "n_gen", "depth")
 _NUMBERS = ("rtt_us", "bandwidth_gbps", "value", "stddev", *PERCENTILES)
 _NUMBERS += ("watts", "per_watt", "joules_per_token", "price_usd", "per_usd")
 _NO_COST = {"watts_source": "", "price_source": ""}
-_NO_METRIC = (
+_NO_METRIC: dict[str, object] = (
     dict.fromkeys((*METRIC_KEYS, "conditions", "observed", "acceptance"), "")
     | _NO_COST
     | {"samples": ()}
@@ -197,13 +194,13 @@ _NO_METRIC = (
 
 
 def tidy(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per record and metric, columns TIDY_COLUMNS; a record that failed is one row.
+    """Make a row per record and metric, columns TIDY_COLUMNS; a failed record is one row.
 
     Text without a value is empty, a number without a value is NaN or NA.
     """
     import pandas as pd
 
-    columns: dict[str, list[Any]] = {name: [] for name in TIDY_COLUMNS}
+    columns: dict[str, list[object]] = {name: [] for name in TIDY_COLUMNS}
     known: dict[str, str] = {}  # the same text, once in memory
     for record in records:
         shared, metrics = columns_of(record), _metrics_of(record)
@@ -216,7 +213,7 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
                 columns[name].append(
                     known.setdefault(value, value) if isinstance(value, str) else value
                 )
-    types: dict[str, Any] = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float64")
+    types: dict[str, str] = dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_NUMBERS, "float64")
     frame = pd.DataFrame(
         {
             name: pd.Series(values, dtype=types.get(name, "object"))
@@ -261,10 +258,7 @@ def _work(measured: pd.DataFrame) -> pd.Series[str]:
 
 
 def _same(measured: pd.DataFrame) -> pd.Series[str]:
-    """Return, as a text, what one node of imported or published numbers must share besides.
-
-    The cases of one cluster's runs hold all of it; who publishes may have tried several versions.
-    """
+    """Return, as a text, what one node of published or imported numbers must share too."""
     texts = measured["engine_version"] + " " + measured["conditions"]
     return texts.where(measured["kind"] != "run", "")
 
@@ -282,7 +276,7 @@ def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def columns_of(record: Record) -> dict[str, Any]:
+def columns_of(record: Record) -> dict[str, object]:
     """Return the columns that all rows of a record share."""
     case = record["case"]
     failure = record.get("failure", {})
@@ -310,7 +304,7 @@ def columns_of(record: Record) -> dict[str, Any]:
     }
 
 
-def _metrics_of(record: Record) -> list[dict[str, Any]]:
+def _metrics_of(record: Record) -> list[dict[str, object]]:
     """Return each row's own columns of a record: one empty row where it failed."""
     # As the schema; a reader that trusts a number checks again.
     if record["outcome"] != "ok" or not record["metrics"]:
@@ -324,9 +318,9 @@ def _metrics_of(record: Record) -> list[dict[str, Any]]:
     ]
 
 
-def _varying(metrics: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
+def _varying(metrics: Iterable[RecordedMetric]) -> dict[str, set[str]]:
     """Return, by metric, the conditions that are not the same for all metrics of that name."""
-    first: dict[str, dict[str, Any]] = {}
+    first: dict[str, Mapping[str, object]] = {}
     varying: dict[str, set[str]] = defaultdict(set)
     for metric in metrics:
         name, own = metric["name"], metric["conditions"]
@@ -336,8 +330,8 @@ def _varying(metrics: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
 
 
 def _metric(
-    metric: dict[str, Any], parameters: dict[str, Any], varying: Mapping[str, set[str]]
-) -> dict[str, Any]:
+    metric: RecordedMetric, parameters: Mapping[str, object], varying: Mapping[str, set[str]]
+) -> dict[str, object]:
     conditions = metric["conditions"]
     known = {**parameters, **conditions}
     telling = varying[metric["name"]]
@@ -368,14 +362,14 @@ def _count(value: object) -> int | None:
     return None
 
 
-def _costs(record: Record) -> dict[int, dict[str, Any]]:
+def _costs(record: Record) -> dict[int, dict[str, object]]:
     """The columns of watts and US$ of a record's speeds, by the index of the metric."""
     watts = watts_by_metric(record)
     paid = price(record)
-    costs: dict[int, dict[str, Any]] = {}
+    costs: dict[int, dict[str, object]] = {}
     for index, metric in enumerate(record["metrics"]):
         if metric["unit"] in SPEEDS:
-            cost: dict[str, Any] = {}
+            cost: dict[str, object] = {}
             if index in watts:
                 cost = dict(zip(_WATTS_COLUMNS, watts[index], strict=True))
             if paid:
@@ -391,12 +385,13 @@ _TEXTS = ("watts_source", "price_source")
 
 
 def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """One row for each value of the keys, sorted by them.
+    """Pool rows: one for each value of the keys, sorted by them.
 
-    Columns: the keys; mean, stddev (n-1), p50, p95, p99 (nearest rank, of distributions only) and
-    n_samples of the samples of all rows; where no row has samples, the mean of the values, and of
-    a row alone the rest as it gives it; n_runs; medians of rtt_us and bandwidth_gbps; means of what
-    a speed costs, and the first source of each that is there; the different acceptances.
+    Columns: the keys; mean, stddev (n-1), p50, p95, p99 (nearest rank, of distributions only)
+    and n_samples of the samples of all rows; where no row has samples, the mean of the values,
+    and of a row alone the rest as it gives it; n_runs; medians of rtt_us and bandwidth_gbps;
+    means of what a speed costs, and the first source of each that is there; the different
+    acceptances.
     """
     import numpy as np
     import pandas as pd
@@ -417,8 +412,8 @@ def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
     lengths = rows["samples"].map(len).to_numpy(dtype="int64")
     samples = np.fromiter(chain.from_iterable(rows["samples"]), "float64", lengths.sum())
-    owner = np.repeat(groups.ngroup().to_numpy(dtype="int64"), lengths)
-    counts = np.bincount(owner, minlength=len(frame))
+    owner = np.repeat(groups.ngroup().to_numpy(), lengths).astype(np.int64)
+    counts = np.bincount(owner, minlength=len(frame)).astype(np.int64)
     spread = groups["p50"].count().to_numpy() > 0
     for name, values in _of_samples(samples, owner, counts).items():
         kept = (counts > 0) & (spread if name in PERCENTILES else True)
@@ -428,9 +423,7 @@ def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _of_samples(
-    samples: npt.NDArray[np.float64],
-    owner: npt.NDArray[np.integer[Any]],
-    counts: npt.NDArray[np.integer[Any]],
+    samples: npt.NDArray[np.float64], owner: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Mean, deviation and percentiles of each owner's samples; nonsense where it has none."""
     import numpy as np

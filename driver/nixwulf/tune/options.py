@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, log, sqrt
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
@@ -33,6 +32,7 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.cost import fullest
+from nixwulf.results.record import Record
 from nixwulf.sweep.plan import COORDINATES, SEED, impossible
 
 # Chosen: two channels of DDR4 and a few cores, or a small GPU.
@@ -68,9 +68,8 @@ def assumed(cluster: Cluster) -> tuple[facts.WhatIf, ...]:
         if facts.lacks(platform, facts.BANDWIDTH):
             found.append(facts.WhatIf("platform", platform, facts.BANDWIDTH, gbs))
         else:
-            values = [document.get(key, {}).get("value")
-                      for key in (facts.BANDWIDTH, "memory_bandwidth_nominal_gbs")]  # fmt: skip
-            gbs = next(value for value in values if value)
+            nominal = document.get("memory_bandwidth_nominal_gbs", {})
+            gbs = document.get(facts.BANDWIDTH, {}).get("value") or nominal["value"]
         if facts.lacks(platform, _COMPUTE):
             ratio = _FLOPS_A_BYTE.get(facts.kind_of(platform), _FLOPS_A_BYTE_OF_GPU)
             found.append(facts.WhatIf("platform", platform, _COMPUTE, gbs * ratio / 1e3))
@@ -107,7 +106,7 @@ class ModelChoice:
     """A model: its name in the sweep, its entry there, its facts, and the engines that read it."""
 
     name: str
-    entry: Mapping[str, Any]
+    entry: Mapping[str, object]
     model: facts.ModelDescription
     engines: tuple[str, ...]
 
@@ -193,10 +192,7 @@ def _facts(text: str, facts_of: str, quant: str, size_gib: float) -> facts.Model
 
 
 def engines_for(subject: ModelChoice, asked: tuple[str, ...], *, is_lab: bool) -> tuple[str, ...]:
-    """The engines that read the model: those asked for, else all, or those of this machine.
-
-    Raises InputError: for an engine that does not read the model.
-    """
+    """List the engines that read the model, of those asked for; raises InputError for another."""
     for name in asked:
         engines.find(name, "--engine")
         if name not in subject.engines:
@@ -247,10 +243,7 @@ class PredictedTime:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured speed, the deviation of its logarithm, and the watts of all nodes or 0.
-
-    speed: tok/s; of a time its reciprocal, 1/s.
-    """
+    """A measured speed (tok/s, of a time 1/s), its logarithm's deviation, and all watts or 0."""
 
     speed: float
     deviation: float
@@ -300,20 +293,20 @@ def unmeasured(goal: Goal, engine: str) -> str | None:
     return None
 
 
-def measurement_of(goal: Goal, record: Mapping[str, Any]) -> Measurement | None:
+def measurement_of(goal: Goal, record: Record) -> Measurement | None:
     """The measurement of a goal in a record that ended ok; None where it has no such metric."""
     for index, metric in enumerate(record["metrics"]):
         unit = "ms" if goal.of_time else "tok/s"
         if metric["name"] == goal.metric and metric["unit"] == unit and metric["value"] > 0:
             spread = metric.get("stddev", 0.0) / metric["value"] / sqrt(len(metric["samples"]))
-            entries = [one for one in fullest(dict(record)) if one["metric"] == index]
+            entries = [one for one in fullest(record) if one["metric"] == index]
             watts = float(entries[0]["watts"]) if entries else 0.0
             speed = 1000 / metric["value"] if goal.of_time else metric["value"]
             return Measurement(speed, max(_LEAST_DEVIATION, spread), watts)
     return None
 
 
-def no_watts(record: Mapping[str, Any]) -> str:
+def no_watts(record: Record) -> str:
     """Say why a record has no efficiency, as a sentence."""
     power = record.get("power", {})
     reasons = [power.get("absent", "")]
@@ -417,7 +410,7 @@ def options(request: Request) -> tuple[tuple[Option, ...], tuple[LeftOut[str], .
 
 def sweep_document(
     request: Request, cases: Sequence[Case], name: str, wall_s: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A sweep of some cases, at least one, as its YAML has it; wall_s limits a run."""
     first, *others = map(_block, cases)
     subject = request.subject
@@ -432,8 +425,7 @@ def sweep_document(
     }
 
 
-def _block(case: Case) -> dict[str, Any]:
-    """The matrix of a case: each axis with its one value."""
+def _block(case: Case) -> dict[str, object]:
     point = case.document()
     axes = {name: [point[name]] for name in COORDINATES if name in point}
     return {**axes, "parameters": {name: [value] for name, value in case.parameters.items()}}

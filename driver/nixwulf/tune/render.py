@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -140,7 +139,7 @@ _TEN_MINUTES = 600.0
 
 
 def heading(state: SearchState) -> str:
-    """What is asked, in one line."""
+    """Say in one line what is asked."""
     request = state.request
     many = f", {request.concurrency} at once" if request.batch > 1 else ""
     return (
@@ -189,7 +188,7 @@ def print_ranking(console: Console, state: SearchState, budget_s: float) -> None
         say(console, f"- {sentence}")
 
 
-def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, Any]:
+def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, object]:
     """A search, and why it ended, as JSON: strategies from the best, speeds in its unit."""
     ranked, request = state.ranked(), state.request
     queue = order(ranked)
@@ -202,8 +201,8 @@ def document(state: SearchState, budget_s: float, why: str = "") -> dict[str, An
             {
                 "strategy": state.options[n].words,
                 "case": state.options[n].case.document(),
-                "predicted": state.shown(state.first[n])._asdict(),
-                "now": state.shown(ranked[n].estimate)._asdict(),
+                "predicted": vars(state.shown(state.first[n])),
+                "now": vars(state.shown(ranked[n].estimate)),
                 "measured": ranked[n].measured,
                 "to_measure_s": ranked[n].seconds,
                 "order": queue.index(n) + 1 if n in queue else None,

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.interrupts import Pool, held_back
@@ -295,10 +295,7 @@ def contenders(ranked: Sequence[Ranked]) -> list[int]:
 
 
 def order(ranked: Sequence[Ranked]) -> list[int]:
-    """Contenders in the order of measuring: one node of an engine comes first, for it calibrates.
-
-    It does so even where it could not be best itself.
-    """
+    """Order contenders; one node of an engine comes first, even if not the best: it calibrates."""
     could = contenders(ranked)
     known = {one.engine for one in ranked if one.measured}
     unknown = {ranked[n].engine for n in could} - known
@@ -357,7 +354,7 @@ class SearchState:
         return efficiency and bool(self.measurements) and not self.watts_a_node
 
     def shown(self, estimate: Band) -> Band:
-        """In `unit`: a time is the reciprocal of the speed by which strategies are ranked."""
+        """Convert to `unit`: a time is the reciprocal of the speed that ranks strategies."""
         if not self.request.goal.of_time:
             return estimate
         return Band(1000 / estimate.value, 1000 / estimate.high, 1000 / estimate.low)
@@ -376,7 +373,7 @@ class SearchState:
         return Band(speed.value / watts, speed.low / watts / wider, speed.high / watts * wider)
 
     def ranked(self) -> list[Ranked]:
-        """For the search."""
+        """Rank the strategies as the search does."""
         planned = [one.seconds for one in self.priors]
         known = sum(planned[n] for n in self.took)
         factor = sum(self.took.values()) / known if known else 1.0  # longer than estimated so far
@@ -404,7 +401,7 @@ class SearchState:
         self.records[n], self.took[n] = record, took
         found = measurement_of(self.request.goal, record) if record["outcome"] == "ok" else None
         if found is None:
-            failure: Mapping[str, Any] = record.get("failure", {})
+            failure: Mapping[str, object] = record.get("failure", {})
             reason = failure.get("reason", f"its record has no {self.request.goal.metric}")
             ended = record["outcome"] == "timeout"  # no run is longer than what is left of it
             self.out[n] = _ENDED if ended else f"{record['outcome']}: {reason}"
@@ -424,7 +421,7 @@ class SearchState:
 
 
 def begin(request: Request) -> SearchState:
-    """All strategies before anything is measured; raises InputError when there is none."""
+    """Find all strategies before anything is measured; raises InputError where there is none."""
     found, left_out = options(request)
     links = stated_links(request.cluster)
     views = [(option, prior_of(request, option, links)) for option in found]

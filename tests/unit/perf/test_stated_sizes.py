@@ -4,7 +4,7 @@ import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.perf.explain.explanation import explain_records
-from nixwulf.perf.explain.subject import subject_of
+from nixwulf.perf.explain.subject import RunPlan, subject_of
 from nixwulf.results.importing import UserMetadata
 from tool_outputs import fixture, records_of
 
@@ -27,7 +27,7 @@ def model(tmp_path):
         path = tmp_path / "table.md"
         path.write_text(text)
         (record,) = records_of(path, SAID)
-        return subject_of(record, None).model
+        return subject_of(record, RunPlan()).model
 
     return read
 

@@ -54,7 +54,7 @@ def test_a_prediction_is_the_one_that_explain_gives_of_the_same_case(run):
     assert len(told) == len(SEEN)
     for one in told:
         band = found[f"2 nodes, {one.case['parallelism']}, {one.case['fabric']}"]
-        assert band == one.prediction.band
+        assert band.text == one.prediction.text
 
 
 def test_one_node_of_a_machine_without_facts_is_what_others_are_held_against(run):

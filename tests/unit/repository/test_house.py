@@ -20,9 +20,10 @@ import house
 # files of 250 to 450 lines. `tools/house.py --lines` counts today's.
 # issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,590.
 REACHED = {
-    "lines of Python": 56_780 + 1_590,
+    "lines of Python": 56_767 + 1_590,
     "files of it": 221 + 8,
     "median lines of a file": 257,
+    "parameters and results with Any": 349,
 }
 
 
@@ -42,6 +43,11 @@ def test_folders_of_unit_tests_are_packages_of_the_driver():
 def test_lines_are_of_code_docstrings_comments_or_blank():
     text = '"""A module\n\nof two paragraphs."""\n\n# why\nX = """\n\nno docstring"""\n'
     assert house.lines_by_kind(text) == {"docstrings": 3, "comments": 1, "code": 2, "blank": 2}
+
+
+def test_any_is_counted_once_a_parameter_and_a_result():
+    text = "def f(a: dict[str, Any], b: Any | list[Any], *c: int) -> Any: ...\nx: Any = 1\n"
+    assert house.untyped(text) == 3
 
 
 def test_an_engine_is_found_where_a_module_matches_it_by_name():

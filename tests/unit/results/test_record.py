@@ -4,6 +4,9 @@ import pytest
 
 import record_factory as factory
 from nixwulf.core.errors import InputError
+from nixwulf.core.schema import schema
+from nixwulf.inventory.platforms import Platform
+from nixwulf.results import record as types
 from nixwulf.results.record import digest, load, save, sealed
 
 
@@ -51,3 +54,24 @@ def test_a_failed_run_carries_no_speed(tmp_path):
 def test_the_order_of_keys_does_not_change_the_digest():
     record = make_record()
     assert digest(dict(reversed(record.items()))) == record["digest"]
+
+
+def test_the_keys_that_readers_ask_for_are_those_of_the_schema():
+    whole = schema("record")["properties"]
+    efficiency = whole["power"]["properties"]["efficiency"]
+    parts = {
+        types.Record: whole,
+        types.RecordedCase: whole["case"]["properties"],
+        types.RecordedMetric: whole["metrics"]["items"]["properties"],
+        types.RecordedCluster: whole["cluster"]["properties"],
+        types.RecordedFabric: whole["fabric"]["properties"],
+        types.RecordedModel: whole["model"]["properties"],
+        types.RecordedCommand: whole["commands"]["items"]["properties"],
+        types.RecordedNode: whole["nodes"]["items"]["properties"],
+        types.RecordedPower: whole["power"]["properties"],
+        types.RecordedEfficiency: efficiency["items"]["properties"],
+        types.PlanDocument: schema("plan")["properties"],
+        Platform: schema("platform")["properties"],
+    }
+    for part, known in parts.items():
+        assert part.__annotations__.keys() <= known.keys(), part

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.query import grouped
@@ -28,7 +27,7 @@ _STATES: Mapping[str, State] = {"ok": "ok", "refused": "wrong", "unknown": "unkn
 
 @dataclass(frozen=True)
 class Examination:
-    """All findings of all machines: of a machine that does not answer only that of 'ssh'."""
+    """The findings of all machines; of one that does not answer only that of 'ssh'."""
 
     nodes: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -37,7 +36,7 @@ class Examination:
         """The findings of a state."""
         return [one for one in self.findings if one.state == state]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return doctor's JSON."""
         return {
             "passed": not self.of("wrong"),
@@ -139,7 +138,7 @@ def _gates(
 
 
 def page(found: Examination) -> str:
-    """One page: what is wrong first; findings that nodes share are one, and what is ok one line."""
+    """Print what is wrong first; what nodes share is one finding, and what is ok one line."""
     lines: list[str] = []
     for state in _ORDER:
         shared = grouped(

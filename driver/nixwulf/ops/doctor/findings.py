@@ -18,6 +18,7 @@ from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import clean, plural
 from nixwulf.inventory.cluster import Fabric, Node
 from nixwulf.inventory.fabrics import Attachment
+from nixwulf.inventory.platforms import Platform
 from nixwulf.nodes import macos
 from nixwulf.nodes.facts import Facts, NodeReading
 from nixwulf.nodes.interfaces import Interface, parse_interfaces
@@ -30,7 +31,7 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the page: of a node and a check, what was read and what it should be.
+    """A line of the page: of a node and a check, what was read and what it should be.
 
     mend: what makes it right, empty where it is; source: the document or thread that says so.
     """
@@ -91,7 +92,7 @@ class Remark:
 
 @cache
 def checks() -> dict[str, Check]:
-    """All checks by name, in the order of the data."""
+    """List the checks by name, in the order of the data."""
     own = {"holds", "mend", "state", "source", "read", "of", "pattern"}
     return {
         name: Check(
@@ -118,7 +119,7 @@ class Subject:
 
     node: Node
     reading: NodeReading
-    platform: Mapping[str, Any]
+    platform: Platform
     ends: tuple[tuple[Fabric, Attachment], ...] = ()
     others: Sequence[Subject] = ()
 
@@ -194,9 +195,10 @@ def functions_of(*modules: ModuleType) -> dict[str, Function]:
 def judge(
     subject: Subject, everyone: Sequence[Subject], functions: Mapping[str, Function]
 ) -> Iterator[Finding]:
-    """All findings of a machine, in the order of the checks.
+    """Judge a machine: its findings in the order of the checks.
 
-    everyone: all machines, itself among them. functions: of the checks that are no text, by name.
+    everyone: all machines, itself among them. functions: of the checks that are no text, by
+    name.
     """
     of = replace(subject, others=[one for one in everyone if one is not subject])
     for check in checks().values():

@@ -38,10 +38,7 @@ _MEND = (
 def load_links(
     connections: Mapping[str, Connection], cluster: Cluster, step: Callable[[str], None]
 ) -> Iterator[Finding]:
-    """Round trips and one TCP stream from each node to the next on each fabric, one by one.
-
-    connections: to the nodes that answer, by name. step: told before each measurement.
-    """
+    """Measure round trips and a TCP stream from node to node on each fabric, one by one."""
     for fabric in cluster.fabrics.values():
         nodes = [node for node in cluster.nodes_on(fabric.name) if node.name in connections]
         for node, other in pairwise(nodes):
@@ -114,10 +111,7 @@ _INSTALL = "run 'nixwulf engines install' with these nodes, or put llama.cpp on 
 def load_machines(
     connections: Mapping[str, Connection], subjects: Sequence[Subject], step: Callable[[str], None]
 ) -> Iterator[Finding]:
-    """Ten seconds of llama-bench on each machine: its speed, and its clocks and heat meanwhile.
-
-    All at the same time, but one for all nodes of a lab, which are one machine.
-    """
+    """Run llama-bench for 10 s on all machines at once, one for a lab; read clocks and heat."""
     real = [one for one in subjects if not on_lab(one.node)] or list(subjects[:1])
     step(f"Loading {plural(len(real), 'machine')} for {_LOAD_S} s by llama-bench.")
     for found in each(lambda one: list(_loaded(connections[one.node.name], one)), real):

@@ -79,10 +79,7 @@ def parse(text: str) -> BuildState:
 
 
 def kinds_of(states: Mapping[str, BuildState], recipe: NodeBuild, engine: str) -> list[NodeKind]:
-    """The kinds of nodes; a build that is there serves, where a new one would offer no more.
-
-    Raises GateError: no node of a kind can build it, or the one that would has no room.
-    """
+    """List kinds of nodes: a build that is there serves; raises GateError where none can build."""
     groups: dict[str, dict[str, BuildState]] = {}
     for name, state in states.items():
         if state.system != "Linux":
@@ -142,10 +139,7 @@ _HOSTS = {"docker.io": "registry-1.docker.io"}
 
 
 def hold(names: Iterable[str], cluster: str) -> Iterator[str]:
-    """Hold the tags among toolboxes that have no digest yet; a sentence for each that is new.
-
-    Raises NixwulfError: a registry does not say the digest, or the file cannot be written.
-    """
+    """Hold tags that have no digest yet, with a sentence for each; raises NixwulfError."""
     for name in names:
         if name == container.NONE or "@" in name:
             continue
@@ -180,7 +174,7 @@ def hold_again(name: str, cluster: str, *, accept: bool) -> str | None:
     )
 
 
-def _keep(name: str, entry: dict[str, Any], digest: str, cluster: str) -> str:
+def _keep(name: str, entry: Mapping[str, str], digest: str, cluster: str) -> str:
     lock = container.lock_beside(cluster)
     held: dict[str, Any] = read_json(lock) if lock.exists() else {"version": 1, "images": {}}
     kept = {"image": entry["image"], "tag": entry["tag"], "digest": digest}
@@ -189,22 +183,24 @@ def _keep(name: str, entry: dict[str, Any], digest: str, cluster: str) -> str:
     return f"The toolbox {name!r} is held to {digest} from now on, in {str(lock)!r}."
 
 
-def digest_of(entry: dict[str, Any]) -> str:
+def digest_of(entry: Mapping[str, str]) -> str:
     """The digest that a tag has in its registry today; raises NixwulfError."""
     host, _, path = entry["image"].partition("/")
     scheme = "http" if host.partition(":")[0] in {"localhost", "127.0.0.1"} else "https"
     url = f"{scheme}://{_HOSTS.get(host, host)}/v2/{path}/manifests/{entry['tag']}"
 
-    def ask(method: str, url: str, headers: Mapping[str, str], **given: Any) -> web.Reply:
+    def ask(
+        method: str, url: str, headers: Mapping[str, str], query: Mapping[str, str] | None = None
+    ) -> web.Reply:
         client = web.client(url, headers=headers, proxies=True)
-        return web.fetch(client, method, url, _TIMEOUT_S, _MOST_BYTES, **given)
+        return web.fetch(client, method, url, _TIMEOUT_S, _MOST_BYTES, params=query)
 
     headers = {"Accept": ", ".join(_MANIFESTS)}
     try:
         answer = ask("HEAD", url, headers)
         asked = dict(_CHALLENGE.findall(answer.headers.get("WWW-Authenticate", "")))
         if answer.status == web.UNAUTHORIZED and "realm" in asked:
-            granted = ask("GET", asked.pop("realm"), {}, params=asked).json or {}
+            granted = ask("GET", asked.pop("realm"), {}, asked).json or {}
             token = granted.get("token") or granted.get("access_token")
             answer = ask("HEAD", url, {**headers, "Authorization": f"Bearer {token}"})
     except (web.NoAnswer, ValueError, AttributeError) as error:
@@ -217,7 +213,7 @@ def digest_of(entry: dict[str, Any]) -> str:
     return found
 
 
-def _unknown(entry: dict[str, Any], why: str) -> str:
+def _unknown(entry: Mapping[str, str], why: str) -> str:
     return (
         f"The registry does not say the digest of '{entry['image']}:{entry['tag']}': {why}; "
         "correct the tag or give IMAGE@sha256:DIGEST."

@@ -122,7 +122,7 @@ def download(
     *,
     size: int | None = None,
 ) -> Path:
-    """One file; goes on where an earlier attempt was cut off, if it is the same file still.
+    """Download a file; goes on where an attempt was cut off, if it is the same file still.
 
     url: redirections are followed, and other hosts get no Authorization. require_room: called with
     its size in bytes. size: the bytes that it has to have; None: as many as the server says first.
@@ -172,7 +172,7 @@ def download(
 
 
 def _total(answer: httpx.Response, url: str, begin: int, size: int | None) -> int:
-    """All bytes of a file by the head of an answer that BEGINs there; raises NixwulfError."""
+    """Read a file's size from the head of an answer that BEGINs there; raises NixwulfError."""
     length = answer.headers.get("Content-Length")
     total = begin + int(length) if length else size
     span = answer.headers.get("Content-Range", "")
@@ -390,7 +390,6 @@ def _staging(origin: str) -> Path:
 
 
 def _require_room(needed: int, staging: Path) -> None:
-    """Raise NixwulfError where it does not fit, beside what has arrived of it."""
     arrived = _arrived(staging)
     free = shutil.disk_usage(staging).free
     if needed - arrived > free:

@@ -107,7 +107,7 @@ class Peer:
             self.changed.wait_for(lambda: self.failure)
         raise self.failure or Refusal("it ended")
 
-    def _thread(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+    def _thread(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
         """Work beside; what it raises is the failure of all."""
 
         def guarded() -> None:
@@ -344,7 +344,7 @@ def _fill(source: socket.socket, data: memoryview) -> None:
         raise Lost(f"the connection broke: {error}") from None
 
 
-def _report(**values: Any) -> None:
+def _report(**values: object) -> None:
     print(json.dumps(values), flush=True)
 
 

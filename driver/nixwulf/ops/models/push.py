@@ -238,7 +238,7 @@ def here(command: Callable[..., Document], *arguments: str) -> Document:
         raise NixwulfError(f"On {HERE} {words}.") from None
 
 
-def on_node(node: Connection, command: str, **values: Any) -> Document:
+def on_node(node: Connection, command: str, **values: object) -> Document:
     """Run a command of store.py on a node; raises NixwulfError."""
     argv = [*PYTHON, STORE, command, json.dumps(values)]
     return _answer(node, command, node.run(argv, timeout_s=_LIMITS_S.get(command, _HOURS_S)))
@@ -247,10 +247,7 @@ def on_node(node: Connection, command: str, **values: Any) -> Document:
 def index_on(
     node: Connection, folder: str, name: str, observer: ReadObserver = lambda read, size: None
 ) -> Document:
-    """The size and hashes of a model on a node, which reads all of it unless it knows them.
-
-    Raises NixwulfError: the node did not answer, reads nothing more, or has no such model.
-    """
+    """Return a model's size and hashes on a node, which may read it all; raises NixwulfError."""
 
     def look(line: str) -> None:
         words = line.split()
@@ -278,10 +275,7 @@ def _answer(node: Connection, command: str, done: subprocess.CompletedProcess[st
 
 
 def sha256_on(node: Connection, path: str, observer: ReadObserver) -> str | None:
-    """A model's sha256, read once and kept beside it; None where that cannot be.
-
-    Raises Unreachable: the node did not answer, or reads nothing more.
-    """
+    """Return a model's sha256, read once and kept; None where it cannot be; raises Unreachable."""
     place = PurePosixPath(path)
     try:
         return str(index_on(node, str(place.parent), place.name, observer)["sha256"])
@@ -386,7 +380,7 @@ def copy(
 
 @dataclass
 class _Link:
-    """One machine of a chain and what it has reported; this machine's work is in a thread."""
+    """A machine of a chain and what it has reported; this machine's work is in a thread."""
 
     name: str
     process: OwnedProcess | None = None
@@ -396,7 +390,6 @@ class _Link:
     said: Document = field(default_factory=dict)
 
     def look(self) -> None:
-        """Take in what it has printed."""
         if self.process is not None:
             lines = self.process.output[self.at :].rpartition("\n")[0]
             self.at += len(lines)
@@ -414,7 +407,6 @@ class _Link:
 
     @property
     def done(self) -> bool:
-        """Tell whether it has all."""
         return bool(self.said.get("done"))
 
     def there(self, size: int) -> int:
@@ -469,10 +461,7 @@ def _chain(
     fabric: Fabric | None,
     model: str,
 ) -> Iterator[tuple[list[_Link], dict[str, str]]]:
-    """The source and the nodes after it, each at work, and who receives from whom.
-
-    All of them are stopped at the end.
-    """
+    """Yield the source and the nodes after it at work, and who sends to whom; stops all."""
     order = list(names) if source.name == HERE else [source.name, *names]
     by_name = {node.name: node for node in cluster.nodes}
     sources = (route(fabric, [by_name[name] for name in order]) if fabric else {}) or {}
@@ -555,7 +544,6 @@ def _address_here(node: Node, fabric: Fabric | None, cluster: Cluster) -> str | 
 def _watch(
     links: Sequence[_Link], sources: Mapping[str, str], size: int, observer: Observer, done: Pushed
 ) -> None:
-    """Wait until all have all; raises Broken."""
     receivers = [link for link in links if link.name != done.source]
     moved, moved_at = -1, time.monotonic()
     failing_since = 0.0

@@ -212,7 +212,7 @@ def wrong_chunks(path: Path, file: Document) -> list[int]:
 
 
 def list_models(folder: str) -> Document:
-    """All models of a folder, complete or not, and the bytes that are free there."""
+    """List the models of a folder, complete or not, and the bytes that are free there."""
     home = Path(folder).expanduser()
     names = set()
     for top, folders, found in os.walk(home):
@@ -239,7 +239,7 @@ def list_models(folder: str) -> Document:
 
 
 def _entry(place: Place) -> Document:
-    """One model: complete by its manifest, incomplete, damaged, or 'unread' so far."""
+    """Describe a model: complete by its manifest, incomplete, damaged, or 'unread' so far."""
     side = place.read_side()
     manifest = side.get("manifest") or {"bytes": 0, "files": []}
     entry: Document = {"name": place.name, "bytes": manifest["bytes"]}
@@ -330,7 +330,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _report(read: int, total: int) -> None:
-    """For who waits for this program, and for a disk that stands still."""
+    """Tell who waits for this program how far it is, and that the disk moves."""
     print(read, total, file=sys.stderr, flush=True)
 
 

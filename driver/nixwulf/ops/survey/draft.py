@@ -65,10 +65,7 @@ class ClusterDraft:
 def draft(
     name: str, machines: Sequence[Surveyed], wires: Sequence[Wire], left: Iterable[LeftOut]
 ) -> ClusterDraft:
-    """The cluster file of machines and of the wires between them, the fastest first.
-
-    The network that ssh takes comes last among equals.
-    """
+    """Draft a cluster file: machines, and the wires between them, the fastest first, ssh's last."""
     drafts = fabric_drafts(wires, {machine.reached_at for machine in machines})
     notes: dict[Place, tuple[str, ...]] = {}
     for key, fabric in drafts.items():
@@ -121,14 +118,12 @@ class _Wire:
 
     @property
     def name(self) -> str:
-        """The name as a sentence uses it."""
         port = f", port {self.port}" if self.port else ""
         cable = f" (the cable of {' and '.join(self.ends)}{port})"
         return f"fabrics.{self.fabric.name}{cable if self.fabric.link_prefix else ''}"
 
     @property
     def places(self) -> set[tuple[str, str, str]]:
-        """Node, interface and address of each end."""
         return {(node, end.interface, end.address) for node, end in self.ends.items()}
 
 
@@ -277,7 +272,6 @@ def render(draft: ClusterDraft) -> str:
 
 
 def _nothing(draft: ClusterDraft) -> list[str]:
-    """The empty table of fabrics, which the file has to have."""
     if draft.document["fabrics"]:
         return []
     lines = _comment(["No two of these nodes reach each other on a wire: below is why."])

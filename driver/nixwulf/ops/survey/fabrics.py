@@ -45,7 +45,7 @@ def meshes(found: Sequence[Wire]) -> list[list[Ports]]:
 
 
 def _cable_of(wire: Wire) -> Hashable:
-    """What wires of one cable have in common; of unknown ports each is a cable of its own."""
+    """Return what wires of one cable share; of unknown ports each is a cable of its own."""
     ports = wire.physical_ports
     known = (frozenset(ports.items()), wire.speed_gbps, wire.mtu)
     return known if all(ports.values()) else id(wire)
@@ -79,10 +79,7 @@ def _one_a_pair(group: Sequence[Ports]) -> list[list[Ports]]:
 
 
 def own_subnets(group: Sequence[Wire]) -> tuple[ipaddress.IPv4Network, int] | None:
-    """Return the network of the subnets of all cables of a mesh, and the prefix of each.
-
-    None where they are no fabric of cables: two share a subnet, or they differ in size.
-    """
+    """Return the network of a mesh's cables, and each one's prefix; None where two share one."""
     networks = [wire.network for wire in group]
     prefixes = {network.prefixlen for network in networks}
     around = networks[0]
@@ -221,7 +218,7 @@ def _with_control(fabric: FabricDraft, named: dict[str, FabricDraft]) -> FabricD
 
 
 def _devices(wire: Wire) -> list[Devices]:
-    """Each end's RDMA devices, that of its address first; none where only one end has any."""
+    """List each end's RDMA devices, that of its address first; none where one end has none."""
     found = [
         tuple(
             sorted(
@@ -261,8 +258,8 @@ def _kind(wire: Wire, devices: Sequence[Devices]) -> str:
     )
 
 
-def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"interface": end.interface, "address": str(end.address.ip)}
+def _place(end: WireEnd, ports: Devices, kind: str) -> dict[str, object]:
+    found: dict[str, object] = {"interface": end.interface, "address": str(end.address.ip)}
     if ports:
         names = [port.device for port in ports]
         found["rdma_device"] = names[0] if len(names) == 1 else names

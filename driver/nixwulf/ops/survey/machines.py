@@ -24,10 +24,7 @@ _PCI = re.compile(r"^[0-9a-f]{4}\t([0-9a-f]{4})([0-9a-f]{4})\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A machine as it answered; reached_at: its address that ssh came to, empty where unknown.
-
-    signs: what tells its platform.
-    """
+    """A machine as it answered: what tells its platform, and the address that ssh came to."""
 
     node: Node
     machine: Machine

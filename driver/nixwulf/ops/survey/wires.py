@@ -296,7 +296,6 @@ def _one_an_interface(ends: Sequence[WireEnd]) -> tuple[list[WireEnd], list[Left
 
 
 def _nodes_of(ends: Sequence[WireEnd]) -> dict[ipaddress.IPv4Network, set[str]]:
-    """The machines in each subnet."""
     found = grouped((end.network, end.node) for end in ends)
     return {network: set(nodes) for network, nodes in found.items()}
 

@@ -6,10 +6,10 @@ Also links judged: of a record that measured one and no model, whether it carrie
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import shipped_table
@@ -18,7 +18,7 @@ from nixwulf.inventory.fabrics import RDMA_KINDS, TRAINED_KINDS
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.perf.explain.subject import facts_of
 from nixwulf.perf.inputs import FabricFacts, fabric_facts
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedFabric, RecordedMetric
 from nixwulf.results.table import record_bandwidth_gbps, record_lost, record_rtt_us, waiting_us
 
 Slows = Literal["nodes", "processors", "rate", "trips", "link", ""]
@@ -63,7 +63,7 @@ class Diagnostic:
 
 
 def diagnostics(record: Record) -> list[Diagnostic]:
-    """All of them: those of the link, of the nodes, and of gates."""
+    """List what is off with the link, the nodes and the gates."""
     finders = (_link, _trained, _throttled, _cpu, _limits, _load, _threads, _gates)
     return [one for find in finders for one in find(record)]
 
@@ -117,7 +117,6 @@ def _throttled(record: Record) -> Iterator[Diagnostic]:
 
 
 def _cpu(record: Record) -> Iterator[Diagnostic]:
-    """A CPU where the platform has a GPU."""
     if not any("gpu" in (facts_of(name) or {}) for name in _platforms(record)):
         return
     parameters = record["case"]["parameters"]
@@ -235,7 +234,7 @@ def _link(record: Record) -> Iterator[Diagnostic]:
         yield Diagnostic("tcp", text, "link", included=True, mended=rdma)
 
 
-def _usual(fabric: Mapping[str, Any]) -> tuple[float, float, float]:
+def _usual(fabric: RecordedFabric) -> tuple[float, float, float]:
     """Round trip in us and bandwidth in Gbit/s as they should be, and how many times is slow."""
     if "shaped_by" not in fabric:
         usual = fabric_facts(fabric["kind"], "tcp", fabric.get("speed_gbps", 0.0))
@@ -273,7 +272,7 @@ def judged(record: Record) -> str:
     The best, since small messages and first tries are slow of themselves. Empty where it measured
     no link, or nothing is known of such a one.
     """
-    best: dict[str, Mapping[str, Any]] = {}
+    best: dict[str, RecordedMetric] = {}
     for metric in record.get("metrics", ()):
         name, time = metric["name"], metric["name"] in _TIMES
         if time or metric["conditions"].get("bytes", _LEAST_BYTES) >= _LEAST_BYTES:
@@ -282,7 +281,7 @@ def judged(record: Record) -> str:
     return " ".join(sentence for metric in best.values() for sentence in _sentences(record, metric))
 
 
-def _sentences(record: Record, metric: Mapping[str, Any]) -> Iterator[str]:
+def _sentences(record: Record, metric: RecordedMetric) -> Iterator[str]:
     platforms = set(record.get("cluster", {}).get("platforms", ()))
     name, value, unit = metric["name"], metric["value"], metric["unit"]
     rails = shipped_table("rails")["rails"]

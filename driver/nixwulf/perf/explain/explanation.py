@@ -39,11 +39,11 @@ from nixwulf.perf.explain.remedies import (
     sensitivities,
     shorter_trips,
 )
-from nixwulf.perf.explain.subject import CaseInputs, batch, fabric_of, subject_of
+from nixwulf.perf.explain.subject import CaseInputs, RunPlan, batch, fabric_of, run_plan, subject_of
 from nixwulf.perf.inputs import Constants, PlatformFacts, Strategy, choose, family
 from nixwulf.perf.predict import Prediction, predict, total
 from nixwulf.perf.work import Configuration
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedCase
 from nixwulf.results.store import PLAN, read_entries, read_plan
 
 LEAST = 3
@@ -99,7 +99,6 @@ def unpredicted(found: Iterable[Diagnostic], nodes: int) -> tuple[WeighedDiagnos
 
 
 def _ordered(causes: Iterable[WeighedDiagnostic]) -> tuple[WeighedDiagnostic, ...]:
-    """The dearest first."""
     return tuple(sorted(causes, key=lambda cause: -(cause.factor or 1.0)))
 
 
@@ -150,14 +149,14 @@ class Explained:
     why_not: str = ""
 
     @property
-    def case(self) -> Mapping[str, Any]:
+    def case(self) -> RecordedCase:
         """The case."""
-        case: Mapping[str, Any] = self.record["case"]
+        case: RecordedCase = self.record["case"]
         return case
 
     @property
     def verdict(self) -> str:
-        """In a few words; empty without a prediction."""
+        """Judge it in a few words; empty without a prediction."""
         prediction = self.prediction
         if prediction is None:
             return ""
@@ -218,10 +217,7 @@ class Explained:
 
 
 def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
-    """All of a record or of folders; a record of a run is held against the others of that run.
-
-    Raises InputError for what is no record and has none.
-    """
+    """Explain a record, beside the others of its run, or folders; raises InputError for none."""
     run = path.parent.parent
     one_of_run = path.is_file() and (run / PLAN).exists()
     found = _with_plans(path)
@@ -229,14 +225,14 @@ def explain(path: Path) -> tuple[list[Explained], list[Unmeasured]]:
 
 
 def explain_records(
-    found: Sequence[tuple[Record, Mapping[str, Any] | None]],
-    beside: Sequence[tuple[Record, Mapping[str, Any] | None]] = (),
+    found: Sequence[tuple[Record, Mapping[str, object] | None]],
+    beside: Sequence[tuple[Record, Mapping[str, object] | None]] = (),
 ) -> tuple[list[Explained], list[Unmeasured]]:
-    """All of records, each with the plan of its run where there is one.
+    """Explain records, each with the plan of its run where there is one.
 
     beside: those that they are held against, they themselves among them; empty: they alone.
     """
-    plan_of = {id(record): plan for record, plan in found}
+    plan_of = {id(record): run_plan(plan) for record, plan in found}
     measured, rest = measured_in([record for record, _ in found])
     baselines = BaselineIndex(
         measured_in([record for record, _ in beside])[0] if beside else measured
@@ -245,7 +241,7 @@ def explain_records(
     return sorted(explained, key=_order), rest
 
 
-def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, Any] | None]]:
+def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, object] | None]]:
     entries = list(read_entries(path))
     places = {entry.path.parent.parent / PLAN for entry in entries}
     plans = {place: read_plan(place) if place.exists() else None for place in places}
@@ -253,17 +249,15 @@ def _with_plans(path: Path) -> list[tuple[Record, Mapping[str, Any] | None]]:
 
 
 def _order(explained: Explained) -> tuple[str, str, int, str, str]:
-    """Alike cases beside each other, fewest nodes first."""
+    """Sort like cases beside each other, fewest nodes first."""
     case = explained.case
     split, fabric = case.get("parallelism", ""), case.get("fabric", "")
     return case.get("model", ""), case.get("engine", ""), case["nodes"], split, fabric
 
 
-def _explained(
-    one: MeasuredCase, baselines: BaselineIndex, plan: Mapping[str, Any] | None
-) -> Explained:
-    file = str(plan.get("cluster", {}).get("source", "")) if plan else ""
-    bare = Explained(one.record, one.conditions, one.metric, one.value, one.runs, cluster_file=file)
+def _explained(one: MeasuredCase, baselines: BaselineIndex, plan: RunPlan) -> Explained:
+    seen = (one.record, one.conditions, one.metric, one.value, one.runs)
+    bare = Explained(*seen, cluster_file=plan.cluster_file)
     beside = [*baselines.beside(one), *baselines.by_other_engines(one)]
     found = (*one.diagnostics, *out_of_cache(one, baselines.of_all_models(one)))
     try:

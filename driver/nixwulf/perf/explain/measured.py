@@ -28,7 +28,7 @@ from nixwulf.results.identity import (
     case_id,
     same,
 )
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedCase, RecordedMetric
 from nixwulf.results.table import columns_of, record_rtt_us
 
 _UNIT = "tok/s"
@@ -64,7 +64,7 @@ class MeasuredCase:
         return name
 
     @cached_property
-    def _columns(self) -> dict[str, Any]:
+    def _columns(self) -> dict[str, object]:
         return columns_of(self.record) | {
             "metric": self.metric,
             "unit": _UNIT,
@@ -91,7 +91,7 @@ class MeasuredCase:
 class Unmeasured:
     """A record without a speed of prompt or decode, and why."""
 
-    case: Mapping[str, Any]
+    case: RecordedCase
     why: str
 
 
@@ -168,7 +168,7 @@ def _near(one: MeasuredCase) -> Iterator[Hashable]:
 
 def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unmeasured]]:
     """Runs of one case are one; records without a speed are listed with their reason."""
-    groups: defaultdict[tuple[str, str, str], list[tuple[Record, Mapping[str, Any]]]]
+    groups: defaultdict[tuple[str, str, str], list[tuple[Record, RecordedMetric]]]
     groups = defaultdict(list)
     rest = []
     for record in records:
@@ -186,7 +186,7 @@ def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unm
     return [_mean(seen) for seen in groups.values()], rest
 
 
-def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
+def _mean(seen: Sequence[tuple[Record, RecordedMetric]]) -> MeasuredCase:
     record, metric = seen[0]
     conditions = metric["conditions"]
     # Of a mean of runs; a published value often has no samples.
@@ -206,7 +206,7 @@ def _mean(seen: Sequence[tuple[Record, Mapping[str, Any]]]) -> MeasuredCase:
     )
 
 
-def _requests(record: Record, conditions: Mapping[str, Any]) -> int:
+def _requests(record: Record, conditions: Mapping[str, object]) -> int:
     """The decode of a server is that of each of its requests."""
     try:
         return batch(conditions) if record["case"]["benchmark"] == "serve" else 1
@@ -223,10 +223,7 @@ def _why(record: Record) -> str:
 
 
 def out_of_cache(one: MeasuredCase, smaller: Sequence[MeasuredCase]) -> list[Diagnostic]:
-    """Say why one node's CPU reads slower than for a model that fits the cache, if so.
-
-    smaller: the same of other models, it itself among them.
-    """
+    """Say why a CPU reads slower than for a model that fits its cache; smaller: other models."""
     record, size = one.record, cache_bytes(one.record)
     node = facts_of(record["nodes"][0]["platform"]) if record.get("nodes") else None
     if one.metric != "decode" or record["case"]["nodes"] != 1 or not size or "gpu" in (node or {}):
@@ -252,6 +249,6 @@ def cache_bytes(record: Record) -> int:
 
 
 def _read_gbs(one: MeasuredCase) -> float:
-    """All of the weights once for each step."""
+    """Return GB/s where all weights are read once for each step."""
     size = one.record.get("model", {}).get("bytes", 0)
     return float(size * one.value / batch(one.conditions) / 1e9)

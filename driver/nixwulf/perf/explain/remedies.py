@@ -8,16 +8,16 @@ What would make a case faster, and what no machine of its kind can exceed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from nixwulf.core.errors import InputError
 from nixwulf.llm.model_facts import ModelFacts
 from nixwulf.perf.explain.measured import MeasuredCase
-from nixwulf.perf.explain.subject import facts_of
+from nixwulf.perf.explain.subject import RunPlan, facts_of
 from nixwulf.perf.inputs import (
     PARALLELISMS,
     Constants,
@@ -43,7 +43,7 @@ ENOUGH = 5
 
 @dataclass(frozen=True)
 class PredictionInputs:
-    """All that a prediction is made of."""
+    """A case with its nodes and link, as the model predicts it."""
 
     platforms: tuple[PlatformFacts, ...]
     model: ModelFacts
@@ -70,10 +70,7 @@ class PredictionInputs:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A change and the factor by which it makes a case faster.
-
-    of_link: 'trips' or 'rate' where the change is one of the link.
-    """
+    """A change and the factor by which it helps; of_link: 'trips' or 'rate' for one of the link."""
 
     what: str
     factor: float
@@ -138,7 +135,7 @@ _OF_LINKS: Sequence[tuple[str, Change, float, str]] = (
 
 
 def sensitivities(setting: PredictionInputs) -> tuple[Sensitivity, ...]:
-    """Each change, the most helpful first; those of links on several nodes only."""
+    """Try each change, the most helpful first; those of links on several nodes only."""
     changes = [*_OF_NODES, *(_OF_LINKS if setting.fabric else ())]
     before = setting.speed
     found = [
@@ -180,7 +177,8 @@ def _at_its_least(model: ModelFacts) -> ModelFacts:
 
 
 def _at_its_best(node: PlatformFacts) -> PlatformFacts:
-    nominal = (facts_of(node.name) or {}).get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0)
+    known = facts_of(node.name)
+    nominal = known.get("memory_bandwidth_nominal_gbs", {}).get("value", 0.0) if known else 0.0
     return replace(node, bandwidth_gbs=max(node.bandwidth_gbs, nominal))
 
 
@@ -220,9 +218,9 @@ def remedies(
     one: MeasuredCase,
     beside: Sequence[MeasuredCase],
     inputs: PredictionInputs | None,
-    plan: Mapping[str, Any] | None,
+    plan: RunPlan,
 ) -> tuple[Remedy, ...]:
-    """All of a case, at most one of a kind, the cheapest first.
+    """List a case's remedies, at most one of a kind, the cheapest first.
 
     beside: cases of the same work that differ in where, or in one parameter. inputs: what its
     prediction is made of; None without one. plan: of its run, for its cluster's other fabrics.
@@ -318,9 +316,7 @@ def _engine(record: Record) -> str:
     return str(record["case"]["engine"]) + (f" with {weights}" if weights else "")
 
 
-def _predicted(
-    one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
-) -> Iterator[Way]:
+def _predicted(one: MeasuredCase, inputs: PredictionInputs, plan: RunPlan) -> Iterator[Way]:
     is_now = max(inputs.speed, one.value)
     for kind, what, other, copies in _strategies(one, inputs, plan):
         try:
@@ -334,9 +330,9 @@ def _predicted(
 
 
 def _strategies(
-    one: MeasuredCase, inputs: PredictionInputs, plan: Mapping[str, Any] | None
+    one: MeasuredCase, inputs: PredictionInputs, plan: RunPlan
 ) -> Iterator[tuple[Kind, str, PredictionInputs, int]]:
-    """Other ways to run it that fit and that its engine has; the last is the copies that run."""
+    """Yield other ways to run it that fit and that its engine has, last the copies that run."""
     if len(inputs.platforms) > 1:
         yield from _on_fewer_nodes(one, inputs)
         yield from _split_otherwise(one, inputs)
@@ -389,7 +385,6 @@ def fits(platforms: Sequence[PlatformFacts], model: ModelFacts, strategy: Strate
 
 
 def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: int) -> bool:
-    """Tell whether an engine of this driver can be run so."""
     case = record["case"]
     try:
         engine = engines.find(strategy.engine, "--engine")
@@ -411,16 +406,13 @@ def _runs(record: Record, inputs: PredictionInputs, strategy: Strategy, nodes: i
     return engine.unsupported(point) is None
 
 
-def _fabrics(record: Record, plan: Mapping[str, Any] | None) -> Iterator[tuple[str, FabricFacts]]:
+def _fabrics(record: Record, plan: RunPlan) -> Iterator[tuple[str, FabricFacts]]:
     """The other fabrics of the cluster that join as many nodes, as they usually are."""
-    document = plan.get("cluster", {}).get("document", {}) if plan else {}
-    case, nodes = record["case"], document.get("nodes", ())
-    for name, fabric in document.get("fabrics", {}).items():
-        joined = sum(name in node.get("fabrics", {}) for node in nodes)
+    case = record["case"]
+    for name, kind, speed_gbps, joined in plan.fabrics:
         if name == case.get("fabric") or joined < case["nodes"]:
             continue
         try:
-            speed = fabric.get("speed_gbps", 0.0)
-            yield name, fabric_facts(fabric["kind"], case.get("transport", "tcp"), speed)
+            yield name, fabric_facts(kind, case.get("transport", "tcp"), speed_gbps)
         except InputError:
             continue  # nothing is known of it by this transport

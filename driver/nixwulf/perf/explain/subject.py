@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.text import GIB, did_you_mean, plural
-from nixwulf.inventory.platforms import load_platform, platform_names
+from nixwulf.inventory.platforms import Platform, load_platform, platform_names
 from nixwulf.llm import gguf
 from nixwulf.llm.catalog import find, weights_of
 from nixwulf.llm.model_facts import ModelFacts, TensorSize
@@ -26,7 +26,7 @@ from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us, waiting_
 _MOST_NODES = 1024
 _MACHINES = DATA / "model" / "machines.toml"
 _N_GEN = 128
-_BANDWIDTH = "memory_bandwidth_gbs"
+_BANDWIDTH: Final = "memory_bandwidth_gbs"
 _PLACED = re.compile(r": (\d{1,12}\.\d) MiB")
 _TOO_MANY = 2**40
 # Names count parameters with and without embeddings, heads that draft, and encoders of images.
@@ -39,15 +39,48 @@ _NONE = (None, False, 0, "", "off", "no", "none")
 
 
 @cache
-def facts_of(name: str) -> Mapping[str, Any] | None:
-    """In the form of a platform's file; None for a machine that nobody gave facts of."""
+def facts_of(name: str) -> Platform | None:
+    """Find a machine's facts, as a platform's file has them; None where nobody gave any."""
     if name in platform_names():
         return load_platform(name)
     for machine in read_toml(_MACHINES)["machines"]:
         if machine["name"] == name:
-            own: Mapping[str, Any] = machine.get("facts") or {}
+            own: Platform | None = machine.get("facts")
             return own or load_platform(machine["platforms"][0])
     return None
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The plan of a run, as far as predictions need it; empty where a record has none.
+
+    random: the models that the driver made, by name. bandwidths: of the nodes' memory, GB/s, where
+    the cluster file has them. fabrics: name, kind, nominal Gbit/s and number of nodes of each.
+    """
+
+    cluster_file: str = ""
+    random: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    bandwidths: Mapping[str, float] = field(default_factory=dict)
+    fabrics: tuple[tuple[str, str, float, int], ...] = ()
+
+
+def run_plan(document: Mapping[str, Any] | None) -> RunPlan:
+    """Read a plan's document; None gives an empty one."""
+    if not document:
+        return RunPlan()
+    cluster, models = document.get("cluster", {}), document["sweep"]["document"].get("models", {})
+    described = cluster.get("document", {})
+    nodes = described.get("nodes", ())
+    on_nodes = [node.get("fabrics", ()) for node in nodes]
+    return RunPlan(
+        cluster.get("source", ""),
+        {name: one["random"] for name, one in models.items() if one.get("random") is not None},
+        {one["name"]: one[_BANDWIDTH] for one in nodes if one.get(_BANDWIDTH)},
+        tuple(
+            (key, one["kind"], one.get("speed_gbps", 0.0), sum(key in each for each in on_nodes))
+            for key, one in described.get("fabrics", {}).items()
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +98,7 @@ class CaseInputs:
     age: float = 0.0
     shares: tuple[float, ...] = ()
 
-    def strategy(self, conditions: Mapping[str, Any]) -> inputs.Strategy:
+    def strategy(self, conditions: Mapping[str, object]) -> inputs.Strategy:
         """Return a metric's strategy; raises InputError for what the model does not cover."""
         _no_guesses(conditions)
         return inputs.Strategy(
@@ -83,7 +116,7 @@ class CaseInputs:
         )
 
 
-def _no_guesses(parameters: Mapping[str, Any]) -> None:
+def _no_guesses(parameters: Mapping[str, object]) -> None:
     for key in _GUESSES:
         if parameters.get(key) not in _NONE:
             raise InputError(
@@ -91,12 +124,12 @@ def _no_guesses(parameters: Mapping[str, Any]) -> None:
             )
 
 
-def batch(conditions: Mapping[str, Any]) -> int:
+def batch(conditions: Mapping[str, object]) -> int:
     """Sequences at once; raises InputError where that is no number."""
     return _count(conditions, "concurrency") or 1
 
 
-def _count(conditions: Mapping[str, Any], key: str) -> int:
+def _count(conditions: Mapping[str, object], key: str) -> int:
     """A condition is as a tool or a source states it."""
     value = conditions.get(key) or 0
     if not isinstance(value, int | float) or not 0 <= value < _TOO_MANY or int(value) != value:
@@ -104,11 +137,8 @@ def _count(conditions: Mapping[str, Any], key: str) -> int:
     return int(value)
 
 
-def subject_of(record: Record, plan: Mapping[str, Any] | None) -> CaseInputs:
-    """The inputs of a record; plan is that of its run, and has the models that the driver made.
-
-    Raises InputError, a sentence that names what is missing.
-    """
+def subject_of(record: Record, plan: RunPlan) -> CaseInputs:
+    """Make a record's inputs; raises InputError, a sentence that names what is missing."""
     case = record["case"]
     if missing := [key for key in ("engine", "model") if key not in case]:
         options = " and ".join(f"--{key}" for key in missing)
@@ -162,12 +192,12 @@ def _shares(record: Record) -> tuple[float, ...]:
     return tuple(size / sum(sizes) for size in sizes)
 
 
-def _model(record: Record, plan: Mapping[str, Any] | None) -> ModelFacts:
-    name, described = record["case"]["model"], record.get("model", {})
-    models = plan["sweep"]["document"].get("models", {}) if plan else {}
-    random = models.get(name, {}).get("random")
-    if random is not None:
-        return facts_of_random(name, parse_random_model(random, name), described.get("bytes", 0))
+def _model(record: Record, plan: RunPlan) -> ModelFacts:
+    name: str = record["case"]["model"]
+    described: Mapping[str, Any] = record.get("model", {})
+    if name in plan.random:
+        random = parse_random_model(plan.random[name], name)
+        return facts_of_random(name, random, described.get("bytes", 0))
     if described.get("random_weights"):
         # Without a plan, as of the examples that come with the driver: one of the usual layers.
         usual = RandomModel(described.get("architecture", "llama"))
@@ -244,7 +274,7 @@ def facts_of_random(name: str, model: RandomModel, size: int) -> ModelFacts:
         tensor.name: TensorSize(int(tensor.size * bytes_each), tensor.size)
         for tensor in model.tensors()
     }
-    fields = {
+    sizes = {
         "block_count": model.layers,
         "embedding_length": model.hidden,
         "attention.head_count": model.heads,
@@ -252,18 +282,13 @@ def facts_of_random(name: str, model: RandomModel, size: int) -> ModelFacts:
         "expert_count": model.experts,
         "expert_used_count": model.experts_used,
     }
-    keys: dict[str, Any] = {f"{model.architecture}.{key}": value for key, value in fields.items()}
-    keys["general.architecture"] = model.architecture
-    return gguf.interpret(keys, tensors).facts(name)
+    fields: dict[str, object] = {f"{model.architecture}.{key}": one for key, one in sizes.items()}
+    fields["general.architecture"] = model.architecture
+    return gguf.interpret(fields, tensors).facts(name)
 
 
-def _platforms(
-    record: Record, plan: Mapping[str, Any] | None
-) -> tuple[inputs.PlatformFacts, ...] | None:
-    """One for each node; None where a platform's own speed was never measured, as the lab's."""
-    cluster_file = (plan or {}).get("cluster", {}).get("document", {})
-    described = cluster_file.get("nodes", ())
-    own = {one["name"]: one.get(_BANDWIDTH) for one in described}
+def _platforms(record: Record, plan: RunPlan) -> tuple[inputs.PlatformFacts, ...] | None:
+    """Return facts of each node; None where a platform was never measured, as the lab's."""
     count = int(record["case"]["nodes"])  # JSON's 2.0 is an integer
     if count > _MOST_NODES:
         raise InputError(f"The record has {count} nodes; at most {_MOST_NODES} are predicted.")
@@ -278,15 +303,16 @@ def _platforms(
             "or one for all."
         )
     documents = []
-    nodes = [node.get("name") for node in record.get("nodes", ())] or [None] * count
+    nodes = [node.get("name", "") for node in record.get("nodes", ())] or [""] * count
     for name, node in zip(names, nodes, strict=True):
         document = facts_of(name)
         if document is None:
             raise InputError(
                 f"The platform {name!r} is not known; {did_you_mean(name, platform_names())}"
             )
-        measured = {_BANDWIDTH: {"value": own[node]}} if own.get(node) else {}
-        documents.append({**document, **measured})
+        if node in plan.bandwidths:
+            document = {**document, _BANDWIDTH: {"value": plan.bandwidths[node]}}
+        documents.append(document)
     bandwidths = {_BANDWIDTH, "memory_bandwidth_nominal_gbs"}
     if not all(bandwidths & document.keys() for document in documents):
         return None

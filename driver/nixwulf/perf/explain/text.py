@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from nixwulf.core.document import escaped, output, say
 from nixwulf.core.files import as_json, titled
@@ -37,7 +36,7 @@ def measured(explained: Explained) -> str:
     text = f"measured {format_significant(explained.measured)}{runs}"
     if explained.prediction is None:
         return f"{text} tok/s"
-    return f"{text}, predicted {explained.prediction.band.text} tok/s: {explained.verdict}"
+    return f"{text}, predicted {explained.prediction.text} tok/s: {explained.verdict}"
 
 
 def sentences(explained: Explained) -> Iterator[str]:
@@ -181,7 +180,7 @@ def labels(explained: Sequence[Explained]) -> list[str]:
     ]
 
 
-def _under(one: Explained) -> Mapping[str, Any]:
+def _under(one: Explained) -> Mapping[str, object]:
     engine, model = one.record.get("engine", {}), one.record.get("model", {})
     described = {
         "cluster": one.record.get("cluster", {}).get("name"),
@@ -247,8 +246,8 @@ def to_json(explained: Sequence[Explained], rest: Sequence[Unmeasured]) -> str:
     return as_json(titled("explanation", body))
 
 
-def _document(one: Explained) -> dict[str, Any]:
-    document: dict[str, Any] = {
+def _document(one: Explained) -> dict[str, object]:
+    document: dict[str, object] = {
         "record": one.record["id"],
         "case": dict(one.case),
         "metric": one.metric,
@@ -279,9 +278,9 @@ def _document(one: Explained) -> dict[str, Any]:
     return document | ({"roof": one.roofline} if one.roofline else {})
 
 
-def _cause(cause: WeighedDiagnostic) -> dict[str, Any]:
+def _cause(cause: WeighedDiagnostic) -> dict[str, object]:
     one = cause.diagnostic
-    document: dict[str, Any] = {"key": one.key, "text": one.text, "slows": one.slows}
+    document: dict[str, object] = {"key": one.key, "text": one.text, "slows": one.slows}
     return document if cause.known is None else {**document, "factor": cause.known}
 
 

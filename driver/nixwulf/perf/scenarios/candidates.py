@@ -80,7 +80,7 @@ class Placement:
                 return f"the fabric {fabric.name} ({fabric.kind}) carries no {self.transport}"
         return None
 
-    def crossing(self, cluster: Cluster) -> dict[str, Any]:
+    def crossing(self, cluster: Cluster) -> dict[str, object]:
         """Describe the fabric to an engine or benchmark, to see whether it can cross it.
 
         fabric_kind; cables: where more than two nodes are on cables 'pairs' or 'ring', else None;
@@ -97,10 +97,7 @@ class Placement:
     def refusal(
         self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, Any]
     ) -> str | None:
-        """Say why an engine cannot be run so, or None.
-
-        point: what else is known: 'benchmark', 'parameters', 'random' and 'shape'.
-        """
+        """Say why an engine cannot run so; point: its benchmark, parameters, random and shape."""
         for node in nodes:
             if gpu_vendor(node.platform) not in {*engine.gpus, _NO_GPU}:
                 return (
@@ -135,10 +132,7 @@ def placements(
     transports: Sequence[str],
     parallelisms: Sequence[str | None],
 ) -> Iterator[Placement]:
-    """Every combination, once: by nodes, then fabric, transport and parallelism.
-
-    parallelisms: None stands for what measures the machines.
-    """
+    """List each combination of nodes, fabric, transport and parallelism (None: machines) once."""
     found = (
         Placement(count, None, None, split)
         if count == 1 or split in ("single", REPLICAS)
@@ -193,7 +187,7 @@ class Candidate:
 
     @property
     def servers(self) -> tuple[Candidate, ...]:
-        """Each of its servers as a strategy of its own; it itself where it is one."""
+        """List its servers as strategies of their own; itself where it is one."""
         if self.parallelism == REPLICAS:
             return tuple(Candidate((node,), "single") for node in self.nodes)
         parts = groups_of(self.nodes, self.groups)
@@ -201,10 +195,7 @@ class Candidate:
 
 
 def candidates(question: Question) -> tuple[tuple[Candidate, ...], tuple[LeftOut[Candidate], ...]]:
-    """The strategies, fewest nodes first, and those that the engine cannot be run in.
-
-    Raises InputError for what the cluster cannot do, and when no strategy is left.
-    """
+    """List strategies, fewest nodes first, and those left out; raises InputError for none."""
     _check(question)
     found: list[Candidate] = []
     out: list[LeftOut[Candidate]] = []

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import cache_dir, first_bytes, inside, read_json
@@ -131,10 +131,7 @@ def _of_folder(folder: Path) -> ModelDescription:
 
 
 def _of_hub(name: str, quant: str, size_gib: float) -> ModelDescription | None:
-    """A repository of the hub that no known name stands for; None for what is no ORG/REPO.
-
-    Its config.json and the headers of its weights are kept, so that it is asked for them once.
-    """
+    """Read a hub's unknown ORG/REPO, keeping config.json and headers; None for another name."""
     if not _REPOSITORY.fullmatch(name) or is_known(name):
         return None
     try:
@@ -191,7 +188,7 @@ def _first_bytes(path: str, count: int) -> bytes:
         ) from None
 
 
-BANDWIDTH = "memory_bandwidth_gbs"
+BANDWIDTH: Final = "memory_bandwidth_gbs"
 KEYS: Mapping[str, tuple[str, ...]] = {
     "fabric": ("latency_us", "rtt_us", "bandwidth_gbps"),
     "platform": (BANDWIDTH, "compute_tflops", "memory_gib"),
@@ -256,10 +253,7 @@ def parse(text: str) -> WhatIf:
 
 
 def parse_all(texts: Iterable[str], names: Mapping[str, Sequence[str]]) -> tuple[WhatIf, ...]:
-    """All of them; raises InputError for two about one fact, and for names that are not there.
-
-    names: those of the cluster, by group.
-    """
+    """Parse what-ifs; raises InputError for two about one fact, and for names not in `names`."""
     found = tuple(map(parse, texts))
     for number, one in enumerate(found):
         if one.name not in names[one.group]:
@@ -298,10 +292,7 @@ def of_link(fabric: str, what_ifs: Iterable[WhatIf]) -> dict[str, float]:
 def of_constants(
     engine: str, constants: inputs.Constants, what_ifs: Iterable[WhatIf]
 ) -> inputs.Constants:
-    """The constants of an engine with the changes of what-ifs.
-
-    what_ifs: those of other engines or facts change nothing.
-    """
+    """Change an engine's constants by its what-ifs."""
     for one in what_ifs:
         if (one.group, one.name) == ("engine", engine):
             changed: dict[str, Any] = {one.key: one.value}
@@ -382,10 +373,7 @@ def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:
 
 
 def links_of(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
-    """Return medians of a cluster's records by fabric; raises InputError for none.
-
-    They are round trips and streams of TCP, and not valid for RDMA.
-    """
+    """Return medians of a cluster's TCP records by fabric; raises InputError for none."""
     seen: dict[str, list[tuple[float | None, float | None]]] = {}
     others = set()
     for record in read_records(path):

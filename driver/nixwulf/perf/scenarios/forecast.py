@@ -45,7 +45,7 @@ class Room:
 
     @property
     def words(self) -> str:
-        """In a table's cell."""
+        """Say it in a table's cell."""
         if self.fits is None:
             return f"{self.needs_gib:.1f} GiB needed"
         if self.fits:
@@ -54,10 +54,7 @@ class Room:
 
 
 def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: Strategy) -> Room:
-    """The memory of the node that lacks most, or has least left.
-
-    model: the model, with sizes by layer where its files were read.
-    """
+    """Find the memory of the node that lacks most, or has least left."""
     sizes, work = _asked(model, strategy)
     free = [_free(platform.memory_gib) for platform in platforms]
     # A pipeline is cut as stated, else by memory; where none is known, into equal parts.
@@ -71,10 +68,7 @@ def room(platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: 
 def shared_out(
     platforms: Sequence[PlatformFacts], model: ModelDescription, strategy: Strategy, split: str
 ) -> Strategy:
-    """The strategy with the layers of its pipeline shared out by a split.
-
-    model: the model, with sizes by layer where its files were read.
-    """
+    """Share the layers of the strategy's pipeline out by a split."""
     sizes, work = _asked(model, strategy)
     has = [int(_free(platform.memory_gib) * GIB) for platform in platforms]
     bandwidths = [platform.bandwidth_gbs for platform in platforms]
@@ -119,10 +113,7 @@ def _free(memory_gib: float) -> float:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Decode and the reading of a prompt in tokens a second, and the memory.
-
-    prompt is None where there is none, and where the compute of a node is not known.
-    """
+    """Decode and prompt in tok/s, and the memory; no prompt where a node's compute is unknown."""
 
     decode: Prediction
     prompt: Prediction | None
@@ -171,7 +162,7 @@ class Answer:
 
 
 def answer(question: Question, what_ifs: Sequence[str] = ()) -> Answer:
-    """Forecasts of all strategies that are asked for; raises InputError when there is none.
+    """Forecast all strategies that are asked for; raises InputError when there is none.
 
     A what-if about what is not known of a platform is no change: it is the missing fact.
     """
@@ -284,7 +275,7 @@ def together(predictions: Sequence[Prediction], crowd: float = 1.0) -> Predictio
 def _without_alike(
     question: Question, chosen: Sequence[Candidate], changes: Sequence[WhatIf]
 ) -> tuple[Candidate, ...]:
-    """One for all fabrics of equal facts: a mesh of cables has six of them."""
+    """Keep one of all fabrics of equal facts: a mesh of cables has six of them."""
     apart = {one.name for one in changes if one.group == "fabric"}
     apart |= {*question.fabrics, *(question.measured or {})}
     kept: dict[object, Candidate] = {}

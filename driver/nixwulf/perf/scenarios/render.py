@@ -8,7 +8,6 @@ A time is drawn as a bar of letters, one for each part of a prediction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -66,7 +65,7 @@ def how(candidate: Candidate) -> str:
 
 
 def heading(question: Question) -> str:
-    """What is asked, in one line."""
+    """Say in one line what is asked."""
     lengths = f"a prompt of {question.n_prompt:,} tokens" if question.n_prompt else "no prompt"
     depth = f" behind {question.depth:,}" if question.depth else ""
     batch = f", {question.batch} sequences at once" if question.batch > 1 else ""
@@ -213,7 +212,7 @@ def _changed(one: ScenarioForecast) -> tuple[str, ...]:
 def _speeds(forecast: Forecast) -> tuple[str, str]:
     if forecast.room.fits is False:
         return "", ""
-    return forecast.decode.band.text, forecast.prompt.band.text if forecast.prompt else ""
+    return forecast.decode.text, forecast.prompt.text if forecast.prompt else ""
 
 
 def _changes(before: Forecast, after: Forecast) -> tuple[str, str]:
@@ -287,15 +286,15 @@ def to_json(answer: Answer) -> str:
     return as_json(titled(KIND, document))
 
 
-def _way(one: ScenarioForecast) -> dict[str, Any]:
+def _way(one: ScenarioForecast) -> dict[str, object]:
     document = _place(one.candidate) | _forecast(one.plain)
     if one.changed:
         document["what_if"] = _forecast(one.changed)
     return document
 
 
-def _place(candidate: Candidate) -> dict[str, Any]:
-    document: dict[str, Any] = {
+def _place(candidate: Candidate) -> dict[str, object]:
+    document: dict[str, object] = {
         "nodes": len(candidate.nodes),
         "platforms": [node.platform for node in candidate.nodes],
         "parallelism": candidate.parallelism,
@@ -309,17 +308,17 @@ def _place(candidate: Candidate) -> dict[str, Any]:
     return document
 
 
-def _forecast(forecast: Forecast) -> dict[str, Any]:
-    memory: dict[str, Any] = {"needs_gib": forecast.room.needs_gib}
+def _forecast(forecast: Forecast) -> dict[str, object]:
+    memory: dict[str, object] = {"needs_gib": forecast.room.needs_gib}
     if forecast.room.has_gib:
         memory |= {"has_gib": forecast.room.has_gib, "fits": forecast.room.fits}
-    document: dict[str, Any] = {"memory": memory, "decode": _prediction(forecast.decode)}
+    document: dict[str, object] = {"memory": memory, "decode": _prediction(forecast.decode)}
     if forecast.prompt:
         document["prompt"] = _prediction(forecast.prompt)
     return document | {"assumptions": list(forecast.assumptions)}
 
 
-def _prediction(one: Prediction) -> dict[str, Any]:
+def _prediction(one: Prediction) -> dict[str, object]:
     return {
         "unit": "tok/s",
         "predicted": one.value,

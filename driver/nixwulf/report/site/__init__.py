@@ -9,12 +9,12 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -39,6 +39,7 @@ from nixwulf.report.site.rows import (
 )
 from nixwulf.report.tables import html_head, html_rows, html_table
 from nixwulf.results.identity import record_key
+from nixwulf.results.record import Record
 from nixwulf.results.store import Entry, progress, read_entries
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Site:
         }
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Every file but the records' own JSON: its name and its text."""
+        """Yield every file but the records' own JSON: its name and its text."""
         yield "site.css", shipped_text("report/page.css") + shipped_text("report/site/site.css")
         yield "site.js", shipped_text("report/site/site.js")
         yield from self._index()
@@ -120,7 +121,7 @@ class Site:
         )
         return found
 
-    def _render(self, template: str, **context: Any) -> str:
+    def _render(self, template: str, **context: object) -> str:
         return self._environment.get_template(template).render(context)
 
     def _table(self, rows: Iterable[SiteRow], columns: Sequence[Column], root: str) -> list[Markup]:
@@ -181,7 +182,7 @@ class Site:
         name: str,
         template: str,
         tables: Sequence[tuple[str, Sequence[str]]],
-        **context: Any,
+        **context: object,
     ) -> Iterator[tuple[str, str]]:
         """The pages of a folder's list or of a group, as many as its tables take."""
         parts = look.paged(name, tables)
@@ -246,7 +247,7 @@ def best_decode(rows: Iterable[SiteRow]) -> SiteRow | None:
 
 
 def _figures(group: Group) -> list[look.Figure]:
-    """The figures of a page: what is fast first, then what it depends on."""
+    """Draw a page's figures: what is fast first, then what it depends on."""
     first = overview(group.folder, group.rows, group.name)
     rest = figures(group.rows, group.name)
     return with_words(look.within([first, *rest] if first else rest, _FIGURES_BYTES))
@@ -268,7 +269,7 @@ def _options(
     return sorted(common, key=lambda option: (option[0].isdigit() * len(option[0]), option[0]))
 
 
-def unscrubbed(records: Iterable[Mapping[str, Any]]) -> int:
+def unscrubbed(records: Iterable[Record]) -> int:
     """Count the records of runs outside the lab that hold what 'nixwulf publish' takes out."""
     return sum(
         record["kind"] == "run" and not record["cluster"]["lab"] and "scrubbed" not in record
@@ -290,10 +291,7 @@ class Made:
 
 
 def make(paths: Sequence[Path], out: Path) -> Made:
-    """Make the site of all records in files and folders in the folder `out`, as a whole or not.
-
-    Raises InputError for a bad record, and for a folder that is not a site's.
-    """
+    """Make the whole site in `out` or nothing; raises InputError for a bad record or folder."""
     check_out(out, paths)
     site = Site(read_entries(paths))
     with replaced(out) as folder:

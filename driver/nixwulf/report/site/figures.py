@@ -55,7 +55,6 @@ class _Kind:
 
     @property
     def by_nodes(self) -> bool:
-        """Tell whether x is the number of nodes."""
         return self.joined == "nodes"
 
     def at(self, row: SiteRow) -> float:
@@ -63,7 +62,6 @@ class _Kind:
         return float(getattr(row, self.x) or 0.0)
 
     def wanted(self, row: SiteRow) -> bool:
-        """Tell whether a row has a place in it."""
         known = row.value and self.at(row) and (row.nodes > 1 or not self.several)
         of = self.metric in ("", row.metric) and self.unit in ("", row.unit)
         return bool(known) and of and (adds_up(row.unit) or not self.rate)
@@ -159,7 +157,7 @@ def _chart(
 
 
 def _line(kind: _Kind, rows: Sequence[SiteRow], look: Look, several: bool) -> Curve:
-    """Over nodes a line has the look of its marks; else it joins marks of several looks.
+    """Draw a line: over nodes with the look of its marks, else it joins several looks.
 
     several: whether the chart has more than one way to split the work.
     """
@@ -224,10 +222,7 @@ _STRIPS = {
 
 
 def overview(folder: str, rows: Sequence[SiteRow], name: str) -> Figure | None:
-    """A model over machines and numbers of them, or a platform over models on one node.
-
-    None where there is one only, and for a page that is about neither.
-    """
+    """Draw a model over machines, or a platform over models on one node; None for one of them."""
     strips = _STRIPS.get(folder)
     if strips is None:
         return None
@@ -295,7 +290,7 @@ def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRo
 
 
 def words(rows: Sequence[SiteRow]) -> list[tuple[str, list[str]]]:
-    """For each value that has a prediction to show, both in words and the sentences beside it."""
+    """Say each value's prediction, where there is one to show, with the sentences beside it."""
     return [
         (f"{row.key.words}: {measured(row.explained)}", list(sentences(row.explained)))
         for row in rows
@@ -343,7 +338,6 @@ def _folder(source: Source) -> Path:
 
 
 def _explanation_of(row: SiteRow, found: Sequence[Explained]) -> Explained | None:
-    """The one whose conditions are the row's."""
     for one in found:
         asked = one_name(one.conditions)
         if row.unit == "tok/s" and all(row.conditions.get(k) == v for k, v in asked.items()):

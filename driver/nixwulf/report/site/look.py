@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -310,11 +310,11 @@ class Trees:
     def __init__(self) -> None:
         self._made: dict[tuple[int, int], str] = {}
 
-    def of(self, values: Mapping[str, Any]) -> Markup:
+    def of(self, values: Mapping[str, object]) -> Markup:
         """Draw values of a record that lives as long as this."""
         return Markup(self._dict(values, 0))  # noqa: S704 - made of escaped texts
 
-    def _dict(self, values: Mapping[str, Any], depth: int) -> str:
+    def _dict(self, values: Mapping[str, object], depth: int) -> str:
         parts = [
             f"<dt>{_leaf(key)}</dt><dd>{self._of(inner, depth + 1)}</dd>\n"
             for key, inner in islice(values.items(), _MOST_KEYS)
@@ -322,7 +322,7 @@ class Trees:
         more = f"<dt>…</dt><dd>{len(values)} in all</dd>\n" if len(values) > _MOST_KEYS else ""
         return f'<dl class="tree">\n{"".join(parts)}{more}</dl>\n'
 
-    def _of(self, value: Any, depth: int) -> str:
+    def _of(self, value: object, depth: int) -> str:
         if depth > _MOST_LEVELS:
             return "…"
         if isinstance(value, dict):

@@ -9,9 +9,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml
@@ -77,7 +78,7 @@ class SiteRow:
     """
 
     source: Source
-    columns: Mapping[str, Any]
+    columns: Mapping[str, object]
     kind: str
     platforms: tuple[str, ...]
     nodes: int
@@ -97,7 +98,7 @@ class SiteRow:
     unit: str
     state: str
     measured: MetricSummary | None
-    conditions: Mapping[str, Any]
+    conditions: Mapping[str, object]
     rtt_us: float | None
     bandwidth_gbps: float | None
     speed_gbps: float | None
@@ -120,7 +121,7 @@ class SiteRow:
 
     @property
     def predicted(self) -> Band | None:
-        """Between what 80 % of measurements should lie, in the unit; None without a prediction."""
+        """Return where 80 % of measurements should lie, in the unit; None without a prediction."""
         return band_of(self.explained) if self.explained else None
 
     @cached_property
@@ -255,12 +256,12 @@ def _row(source: Source, row: Mapping[str, Any]) -> SiteRow:
     )
 
 
-def scalar(value: Any) -> str:
+def scalar(value: object) -> str:
     """A number, text or truth for people."""
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else clean(str(value))
 
 
-def by_value(row: SiteRow) -> tuple[Any, ...]:
+def by_value(row: SiteRow) -> tuple[object, ...]:
     """Metric by metric, and of each the best value first."""
     value = row.value or 0.0
     return (
@@ -274,12 +275,13 @@ def by_value(row: SiteRow) -> tuple[Any, ...]:
     )
 
 
-def _by_model(row: SiteRow) -> tuple[Any, ...]:
+def _by_model(row: SiteRow) -> tuple[object, ...]:
     about = row.model or row.benchmark
     return (not row.model, about.lower(), about, *by_value(row))
 
 
 _BILLION = 1e9
+_T = TypeVar("_T", str, int)
 _PLATFORM_FACTS: dict[str, list[str]] = read_toml(DATA / "site.toml")["platform_facts"]
 
 
@@ -355,22 +357,24 @@ def _groups(
 
 
 def _model(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
-    documents = [row.source.record.get("model", {}) for row in rows]
+    models = [row.source.record.get("model", {}) for row in rows]
 
-    def among(key: str, words: Callable[[Any], str] = str) -> str:
-        known = sorted({document[key] for document in documents if key in document})
+    def among(found: Iterable[_T | None], words: Callable[[_T], str] = str) -> str:
+        known = sorted({one for one in found if one is not None})
         return ", ".join(dict.fromkeys(map(words, known)))
 
+    active = [one.get("active_parameters") for one in models]
+    sizes = [one.get("bytes") for one in models]
     facts = [
-        Fact("weights", among("weights")),
-        Fact("parameters", among("parameters", _billions)),
-        Fact("of them active for a token", among("active_parameters", _billions)),
-        Fact("size", among("bytes", lambda size: f"{format_significant(size / GIB)} GiB")),
-        Fact("architecture", among("architecture")),
-        Fact("on Hugging Face", among("hub")),
-        Fact("as its server calls it", among("served")),
+        Fact("weights", among(one.get("weights") for one in models)),
+        Fact("parameters", among((one.get("parameters") for one in models), _billions)),
+        Fact("of them active for a token", among(active, _billions)),
+        Fact("size", among(sizes, lambda size: f"{format_significant(size / GIB)} GiB")),
+        Fact("architecture", among(one.get("architecture") for one in models)),
+        Fact("on Hugging Face", among(one.get("hub") for one in models)),
+        Fact("as its server calls it", among(one.get("served") for one in models)),
     ]
-    if any(document.get("random_weights") for document in documents):
+    if any(one.get("random_weights") for one in models):
         facts.append(Fact("made for tests", "random weights: its text means nothing"))
     return "", [fact for fact in facts if fact.text]
 
@@ -384,8 +388,10 @@ def _billions(count: int) -> str:
 def _platform(name: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     facts = []
     about = ""
-    if name in platform_names():
-        document = _facts_of(name)
+    with suppress(InputError):  # 'nixwulf validate' reports a broken platform file
+        document: Mapping[str, Any] = {}
+        if name in platform_names():
+            document = load_platform(name)
         about = document.get("description", "")
         for key, (words, unit) in _PLATFORM_FACTS.items():
             if key in document:
@@ -403,13 +409,6 @@ def _platform(name: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     if machines:
         facts.append(Fact("called by its sources", "; ".join(machines)))
     return about, facts
-
-
-def _facts_of(name: str) -> dict[str, Any]:
-    try:
-        return load_platform(name)
-    except InputError:  # a site is about records; 'nixwulf validate' reports a broken platform file
-        return {}
 
 
 def _fabric(_: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:

@@ -120,7 +120,7 @@ _AROUND: dict[str, str] = read_toml(DATA / "columns.toml")["around"]
 """Where a record has what need not be equal, and explains a difference."""
 
 
-def _at(found: Any, path: str) -> Iterable[Any]:
+def _at(found: object, path: str) -> Iterable[object]:
     """The values at a path, of each in a list; what is no text and no number has none."""
     if isinstance(found, list):
         return [value for one in found for value in _at(one, path)]
@@ -134,12 +134,12 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _order(identity: Identity) -> tuple[Any, ...]:
+def _order(identity: Identity) -> tuple[object, ...]:
     metric, unit = (str(identity[Key("", name)]) for name in ("metric", "unit"))
     return (*_case_order(identity), rank(metric, unit))
 
 
-def _case_order(identity: Identity) -> tuple[Any, ...]:
+def _case_order(identity: Identity) -> tuple[object, ...]:
     """Sort by what is measured, then nodes, then the rest; numbers by their size."""
     first = ("platform", "engine", "benchmark", "model", "weights", "nodes", "parallelism")
     named = [_sortable(identity.get(Key("", name))) for name in (*first, "fabric", "transport")]
@@ -155,7 +155,7 @@ def _sortable(value: object) -> tuple[float, str]:
     return (float(value), "") if isinstance(value, int | float) else (0.0, _text(value))
 
 
-Shared = frozenset[tuple[Key, Any]]
+Shared = frozenset[tuple[Key, object]]
 Why = Literal[
     "only in A", "only in B", "several values in A", "several values in B", "as no model is stated"
 ]
@@ -164,10 +164,7 @@ _MOST_LOOKED_AT = 300
 
 @dataclass(frozen=True)
 class SideValue:
-    """A metric on one side: mean or median, and how many samples and runs it rests on.
-
-    acceptance: of drafted tokens, empty without any.
-    """
+    """A metric on one side: mean or median, its samples, runs and acceptance of drafts."""
 
     value: float
     n_samples: int
@@ -177,7 +174,7 @@ class SideValue:
 
 @dataclass(frozen=True)
 class Pair:
-    """One metric under conditions that both sides have; interval: None where none can be given."""
+    """A metric under conditions that both sides have; interval: None where none can be given."""
 
     shared: Identity
     unit: str
@@ -345,7 +342,7 @@ def _in_turn(one: Iterable[ComparedRow], two: Iterable[ComparedRow]) -> bool:
 
 
 def _value(rows: list[ComparedRow], distribution: bool, complete: bool) -> SideValue:
-    """Over all samples where both sides have them, else over what each record gives."""
+    """Pool all samples where both sides have them, else what each record gives."""
     samples = [sample for row in rows for sample in row.values["samples"]]
     acceptance = ", ".join(dict.fromkeys(row.values["acceptance"] for row in rows))
     if complete:
@@ -439,7 +436,7 @@ _SEEN = frozenset({"retransmits", "lost", "stalled", "p99_us", "observed"})
 _NO_QUERY = frozenset({"samples", "conditions", "observed", "parameters", "variant"})
 
 
-def ordered(items: Iterable[tuple[Key, Any]]) -> Identity:
+def ordered(items: Iterable[tuple[Key, object]]) -> Identity:
     """An identity in the order in which people read it: what is measured, where, then the rest."""
     places = {name: place for place, name in enumerate(COLUMNS)}
     return dict(
@@ -472,7 +469,7 @@ class ComparedRow:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: how it was named, its records and their rows."""
+    """A side of a comparison: how it was named, its records and their rows."""
 
     name: str
     records: tuple[Record, ...]
@@ -545,14 +542,14 @@ def _with_positions(record: Record) -> Record:
     return {**record, "metrics": metrics}
 
 
-def _queried(row: ComparedRow) -> dict[str, Any]:
+def _queried(row: ComparedRow) -> dict[str, object]:
     """List what a query may ask of a row: the table's columns, parameters and conditions."""
     columns = {name: row.values[name] for name in TIDY_COLUMNS if name not in _NO_QUERY}
     return {**{key.name: value for key, value in row.identity.items()}, **columns}
 
 
 def _near_values(terms: Iterable[Term], rows: Iterable[ComparedRow]) -> str:
-    """For each key of a query, the values that there are."""
+    """List the values that there are of each key of a query."""
     found = []
     for key in dict.fromkeys(term.key for term in terms):
         values = {str(_queried(row).get(key) or "none") for row in rows}

@@ -180,10 +180,7 @@ def _noises(one: _Side, two: _Side) -> Iterator[Variance]:
 
 
 def alike(*sides: tuple[Variance | None, int]) -> tuple[Variance, ...]:
-    """The variance of each side by its runs if a run of one varies as a run of the other.
-
-    sides: the variance that is seen of each, if it is, and its number of runs.
-    """
+    """Return each side's variance by its runs if those of both vary alike; sides: seen, runs."""
     freedom = math.fsum(noise.freedom for noise, _ in sides if noise)
     squares = math.fsum(noise.of * runs * noise.freedom for noise, runs in sides if noise)
     of_a_run = squares / freedom if freedom else 0.0
@@ -255,7 +252,6 @@ def _resampled(runs: list[NDArray[np.float64]], distribution: bool) -> NDArray[n
 
 
 def _middle(samples: NDArray[np.float64], distribution: bool) -> NDArray[np.float64]:
-    """Return the typical value over the last axis."""
     import numpy as np
 
     if not distribution:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
@@ -82,7 +81,7 @@ def to_markdown(comparison: Comparison, limit: float | None) -> str:
 
 def to_json(comparison: Comparison, limit: float | None) -> str:
     """A comparison with all its numbers; a key without a value is absent."""
-    document: dict[str, Any] = {
+    document: dict[str, object] = {
         "a": {"name": comparison.a.name, "records": len(comparison.a.records)},
         "b": {"name": comparison.b.name, "records": len(comparison.b.records)},
         "over": list(comparison.over),
@@ -118,8 +117,8 @@ def _heads(comparison: Comparison, names: Names) -> list[str]:
     return [*heads, f"In all pairs: {clean(names.common)}."]
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
-    document: dict[str, Any] = {
+def _pair(pair: Pair) -> dict[str, object]:
+    document: dict[str, object] = {
         "case": _flat(pair.shared),
         "a": _known(pair.a),
         "b": _known(pair.b),
@@ -132,22 +131,22 @@ def _pair(pair: Pair) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value not in (None, "")}
 
 
-def _known(found: SideValue) -> dict[str, Any]:
+def _known(found: SideValue) -> dict[str, object]:
     return {key: value for key, value in vars(found).items() if value not in (None, "")}
 
 
-def _session_effect(interval: Interval) -> dict[str, Any]:
+def _session_effect(interval: Interval) -> dict[str, object]:
     assumed = {"assumed_stddev_of_a_session": ASSUMED} if interval.basis == "assumed" else {}
     return {"basis": interval.basis, "stddev": math.sqrt(interval.sessions.of), **assumed}
 
 
-def _flat(identity: Identity) -> dict[str, Any]:
+def _flat(identity: Identity) -> dict[str, object]:
     """Conditions and parameters in objects of their own, as a record has them."""
-    document: dict[str, Any] = {}
+    found: dict[str, dict[str, object]] = {}
     for key, value in sorted(identity.items(), key=lambda item: item[0]):
         if value not in (None, ""):
-            (document.setdefault(key.group, {}) if key.group else document)[key.name] = value
-    return document
+            found.setdefault(key.group, {})[key.name] = value
+    return {**found.pop("", {}), **found}
 
 
 _NAMED = ("nodes", "parallelism", "fabric", "transport")
@@ -195,7 +194,11 @@ class Names:
     def _case(self, identity: Identity, varying: set[Key]) -> str:
         nodes = identity.get(Key("", "nodes"))
         texts = [str(identity.get(Key("", name)) or "") for name in _NAMED[1:]]
-        base = case_name(nodes, texts[0], link_name(*texts[1:])) if nodes else ""
+        base = (
+            case_name(nodes, texts[0], link_name(*texts[1:]))
+            if isinstance(nodes, int) and nodes
+            else ""
+        )
         others = [
             str(value)
             for key, value in identity.items()
@@ -214,7 +217,7 @@ class Names:
 
 
 def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
-    """Each pair in words: case, metric, A, B, B over A, the interval, and what B is."""
+    """Put each pair in words: case, metric, A, B, B over A, the interval, and what B is."""
     return [
         (
             names.case(pair.shared),
@@ -230,10 +233,7 @@ def pairs(comparison: Comparison, names: Names) -> list[tuple[str, ...]]:
 
 
 def sentences(comparison: Comparison, names: Names, limit: float | None) -> list[str]:
-    """Sentences below the pairs: failures, what was left out, what is below the limit.
-
-    limit: share of A that B must reach; None: not asked.
-    """
+    """Say below the pairs what failed, is left out, and is below `limit`, a share of A or None."""
     sentences = [
         f"{names.case(e.shared)}: A ended {_outcomes(e.a)}, B ended {_outcomes(e.b)}."
         for e in comparison.endings
@@ -273,7 +273,7 @@ def _value(value: SideValue) -> str:
     return text + accepted(value.acceptance)
 
 
-def _outcomes(outcomes: Any) -> str:
+def _outcomes(outcomes: Mapping[str, int]) -> str:
     if len(outcomes) == 1:
         return str(next(iter(outcomes)))
     return ", ".join(f"{name} ({count})" for name, count in sorted(outcomes.items()))

@@ -119,7 +119,7 @@ def unknown_words(documents: Iterable[object]) -> tuple[Unknown, ...]:
 
 
 def texts(value: object, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every text of a document, keys too, by its field."""
+    """Yield every text of a document, keys too, by its field."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):
@@ -284,10 +284,10 @@ def _written(text: str, pieces: Mapping[str, str]) -> str:
     return text
 
 
-def _patterns(document: Mapping[str, Any]) -> Iterator[Pattern]:
+def _patterns() -> Iterator[Pattern]:
     families = "|".join(read_toml(FAMILIES)["families"].values())
-    pieces = {**document["pieces"], "families": families}
-    for entry in document["text"]:
+    pieces = {**TEXTS["pieces"], "families": families}
+    for entry in TEXTS["text"]:
         kind = entry["kind"]
         instead = entry.get("instead", f"[{kind.removesuffix(' name').removesuffix(' number')}]")
         unless = re.compile(_written(entry.get("unless", "(?!)"), pieces))
@@ -299,7 +299,7 @@ def _patterns(document: Mapping[str, Any]) -> Iterator[Pattern]:
 
 TEXTS = read_toml(DATA / "private_texts.toml")
 """Regular expressions of what is private, and names of what is not."""
-PATTERNS = tuple(_patterns(TEXTS))
+PATTERNS = tuple(_patterns())
 """In the order in which they are applied, IPv6 addresses after them."""
 
 HOST_TEXTS = tuple(re.compile(form, re.MULTILINE) for form in TEXTS["names"]["hosts"])
@@ -502,7 +502,7 @@ def _places(names: Iterable[str]) -> dict[str, str]:
     return kept | {name: next(free) for name in names if name not in kept}
 
 
-def _facts(records: Iterable[Record]) -> Iterator[tuple[str, Any]]:
+def _facts(records: Iterable[Record]) -> Iterator[tuple[str, object]]:
     for record in records:
         for node in record.get("nodes", ()):
             yield from node.get("facts", {}).items()

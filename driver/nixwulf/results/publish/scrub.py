@@ -24,7 +24,14 @@ from nixwulf.core.schema import schema
 from nixwulf.core.secrets import HIDDEN, SECRET_NAME, is_secret
 from nixwulf.core.text import case_name, fingerprint, link_name, slug, unit_name, with_deviation
 from nixwulf.results.publish import patterns
-from nixwulf.results.record import SCHEMA_VERSION, Record, save, sealed
+from nixwulf.results.record import (
+    SCHEMA_VERSION,
+    Record,
+    RecordedCommand,
+    RecordedNode,
+    save,
+    sealed,
+)
 from nixwulf.results.store import RunFolder
 from nixwulf.results.table import as_rows, by_case, tidy
 
@@ -117,7 +124,7 @@ class Scrubber:
     def record(self, record: Record) -> Record:
         """The record, sealed anew, of the current version and without raw outputs."""
         before = len(self.found)
-        document = dict(record)
+        document: dict[str, Any] = {**record}
         for name in document.get("raw", ()):
             self._note("raw output", name, "")
         if "raw" in document:
@@ -216,8 +223,8 @@ class Scrubber:
     def _note(self, kind: str, was: str, now: str) -> None:
         self.found.append(Replaced(kind, was, now))
 
-    def _walk(self, value: Any, rules: Any) -> Any:
-        """Every text but those of closed lists; keys too, but those that the schema has."""
+    def _walk(self, value: object, rules: Mapping[str, Any]) -> Any:
+        """Scrub every text but those of closed lists; keys too, but those that the schema has."""
         if "$ref" in rules:
             rules = schema("record")["$defs"][rules["$ref"].rpartition("/")[2]]
         if isinstance(value, str):
@@ -237,7 +244,7 @@ class Scrubber:
             }
         return value
 
-    def _field(self, key: str, value: object, rules: object) -> Any:
+    def _field(self, key: str, value: object, rules: Mapping[str, Any]) -> object:
         if isinstance(value, str):
             if key in _DIGESTS and _DIGEST.fullmatch(value):
                 return value
@@ -248,7 +255,7 @@ class Scrubber:
             return "[serial]"
         return self._walk(value, rules)
 
-    def _command(self, command: dict[str, Any]) -> dict[str, Any]:
+    def _command(self, command: RecordedCommand) -> RecordedCommand:
         """Drop the values of options whose names are those of secrets."""
         argv = list(command["argv"])
         for place, word in enumerate(argv[:-1], 1):
@@ -261,7 +268,7 @@ class Scrubber:
             self._note("key", value, HIDDEN)
         return HIDDEN
 
-    def _node(self, node: dict[str, Any]) -> dict[str, Any]:
+    def _node(self, node: RecordedNode) -> RecordedNode:
         line = node.get("facts", {}).get("command_line")
         if not isinstance(line, str):
             return node
@@ -393,11 +400,11 @@ def _name(title: str, records: Iterable[Record]) -> str:
 
 
 def _table(records: Sequence[Record]) -> tuple[str, list[list[str]]]:
-    """The parameters that all rows have, in words, and the rows."""
+    """Return the parameters that all rows have, in words, and the rows."""
     table = tidy(records)
     failed = table[table["outcome"] != "ok"]
     rows = [*as_rows(by_case(table)), *as_rows(failed)]
-    parameters = [_parameters(row) for row in rows]
+    parameters = [_parameters(row["parameters"], row["variant"]) for row in rows]
     shared = {k: v for k, v in parameters[0].items() if all(p.get(k) == v for p in parameters)}
     own = [{k: v for k, v in found.items() if k not in shared} for found in parameters]
     return _words(shared), [_row(row, _words(o)) for row, o in zip(rows, own, strict=True)]
@@ -414,8 +421,7 @@ def _row(row: Mapping[str, Any], parameters: str) -> list[str]:
     return [*case, metric, with_deviation(row["mean"], row["stddev"]), samples]
 
 
-def _parameters(row: Mapping[str, Any]) -> dict[str, Any]:
-    texts = (row["parameters"], row["variant"])
+def _parameters(*texts: str) -> dict[str, object]:
     return {key: value for text in texts if text for key, value in json.loads(text).items()}
 
 
