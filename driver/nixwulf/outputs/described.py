@@ -374,7 +374,7 @@ def _objects(text: str) -> list[tuple[int, str]]:
         if opens:
             above.append((inside, prefix))
             inside |= {path: "["} if name and opens == "[" else {}
-            prefix = f"{path}." if opens == "{" and name else path
+            prefix = (f"{path}." if opens == "{" and name else path)[:_LONGEST_LINE]
             if not name or opens == "[":
                 inside = {}
                 found.append((token.start(), prefix, inside))
