@@ -38,7 +38,7 @@ _MOST_LABEL = 40
 
 @dataclass(frozen=True)
 class _Token:
-    """A number: line from 1 on, where it is in the text, its label, what is alike; of an option."""
+    """A number: line from 1 on, place, label, what is alike; named: by a key, column or option."""
 
     line: int
     start: int
@@ -46,7 +46,7 @@ class _Token:
     text: str
     label: str
     kind: Hashable
-    option: bool
+    named: bool
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     said = {(one.label, one.text) for alike in used for one in alike}
     unknown = (one for alike in kinds if alike not in used for one in alike)
     left = [one for one in unknown if one.line in near]
-    left = [one for one in left if not one.option or (one.label, one.text) not in said]
+    left = [one for one in left if not one.named or (one.label, one.text) not in said]
     left.sort(key=lambda one: one.line not in lines)
     named = [
         (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
@@ -186,7 +186,7 @@ def _tokens(text: str) -> Iterator[_Token]:
             end, indent = match.end(), len(line) - len(line.lstrip())
             kind = (label, indent) if key or names else (shape, index)
             place = position + match.start(), position + end
-            yield _Token(number, *place, match[0], label, kind, bool(option))
+            yield _Token(number, *place, match[0], label, kind, bool(option or key or names))
         if re.search(r"[A-Za-z]", line) and not _PATTERNS["number"].search(line):
             if columns[1] and columns != before_it:
                 heads[columns] = _cells(line, separator)
