@@ -143,6 +143,7 @@ def test_lines_of_json_of_sequences_at_once_are_rows_of_one_run(records):
         assert rows[0]["observed"]["prompt_s"] == 0.5
 
 
+# no output: ways to lay out JSON
 LAYOUTS = [{"indent": 2}, {"separators": (",", ":")}, {"indent": 1, "sort_keys": True}]
 
 
@@ -194,6 +195,7 @@ def test_json_of_servers_and_vllm_is_read_in_any_spacing_and_order(
 
 def test_an_error_of_zero_in_json_is_no_failure(tmp_path):
     path = tmp_path / "some.json"
+    # no output: an object of nobody
     path.write_text('{"error": 0, "of": "nothing"}')
     with pytest.raises(InputError, match="no tool") as caught:
         reading_of(path, ONE)
@@ -247,7 +249,8 @@ def test_a_difference_of_rows_of_numbers_is_refused_with_its_line(records):
 
 
 def test_a_trace_of_a_shell_is_no_difference(records):
-    text = "- a list of 1\n+ ./stream 8\n".replace("- a", "a") + STREAM
+    # no output: what a shell says of its commands
+    text = "a list of 1\n+ ./stream 8\n" + STREAM
     assert records(text, ONE)[0]["case"]["benchmark"] == "stream"
 
 
@@ -258,6 +261,7 @@ def test_a_table_that_lacks_columns_is_refused_by_their_names(records):
 
 def test_a_tool_without_a_reader_is_called_by_its_name(tmp_path):
     path = tmp_path / "other.txt"
+    # hand-made: its first line (form: https://github.com/NVIDIA/nvbandwidth)
     path.write_text("nvbandwidth Version: v0.8\n")
     with pytest.raises(InputError, match="'nvbandwidth', which has no reader; .*/issues"):
         reading_of(path, ONE)
