@@ -43,6 +43,23 @@ def truncations(text):
     yield text
 
 
+# hand-made: iperf 2 is no program of the driver
+# (form: https://sourceforge.net/p/iperf2/code/ci/master/tree/doc/)
+IPERF2 = """\
+------------------------------------------------------------
+Client connecting to 10.77.1.12, TCP port 5001
+TCP window size: 85.0 KByte (default)
+------------------------------------------------------------
+[  3] local 10.77.1.11 port 41874 connected with 10.77.1.12 port 5001
+[  4] local 10.77.1.11 port 41876 connected with 10.77.1.12 port 5001
+[ ID] Interval       Transfer     Bandwidth
+[  3]  0.0- 1.0 sec  0.54 GBytes  4.60 Gbits/sec
+[  4]  0.0- 1.0 sec  0.55 GBytes  4.80 Gbits/sec
+[SUM]  0.0- 1.0 sec  1.09 GBytes  9.40 Gbits/sec
+[  3]  0.0-10.0 sec  5.40 GBytes  4.62 Gbits/sec
+[  4]  0.0-10.0 sec  5.50 GBytes  4.74 Gbits/sec
+[SUM]  0.0-10.0 sec  10.9 GBytes  9.36 Gbits/sec
+"""
 IPERF3 = fixture("iperf3/client.txt")
 PERFTEST = fixture("perftest/read.txt")
 # hand-made: no GPU for vLLM is at hand

@@ -176,7 +176,8 @@ def present(block: Mapping[str, Any]) -> dict[str, Any]:
 NUMBER = r"\+?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][-+]?[0-9]{1,2})?"
 _MEAN = re.compile(rf"({NUMBER})(?:\s*±\s*({NUMBER}))?")
 _TELLING = re.compile(
-    r"\b(error|failed|failure|crashed|abort(ed)?|terminate called|what\(\)|unable|fatal|killed)\b"
+    r"\b(error(?!\"\s*:\s*(?:0|null|false|\"\"))|failed|failure|crashed|abort(ed)?"
+    r"|terminate called|what\(\)|unable|fatal|killed)\b"
     r"|\wError: ",
     re.IGNORECASE,
 )

@@ -19,7 +19,12 @@ from nixwulf.outputs.described import KINDS
 _PATTERNS = {
     name: re.compile("|".join(some)) for name, some in read_toml(DATA / "output_lines.toml").items()
 }
-_KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*(?:[^"{}:]*)$')
+_KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*"?[^"{}:]*$')
+_VALUES = re.compile(r"\(([^()]*)\) *VALUES *\(")  # of SQL, whose names stand in each line
+_QUOTED = {"'": re.compile(r"'[^']*'"), '"': re.compile(r'"[^"]*"')}
+_OPTION = re.compile(r"(?<!\S)--?([a-z][\w-]*)[ =]\Z")
+_NAMED = re.compile(r"(?<![^\s,;(|])([\w.%/-]*[A-Za-z][\w.%/-]*)=\[?\s*\Z")
+_LISTED = re.compile(r"\s{0,2}[,/-]\s{0,2}")
 _PART = re.compile(r"\d+(?:\.\d+)?")
 _LONG_LINE = 600
 _MOST_TEXT = 60_000
@@ -33,7 +38,7 @@ _MOST_LABEL = 40
 
 @dataclass(frozen=True)
 class _Token:
-    """A number: line from 1 on, where it is in the text, its label, and what is alike."""
+    """A number: line from 1 on, place, label, what is alike; named: by a key, column or option."""
 
     line: int
     start: int
@@ -41,6 +46,7 @@ class _Token:
     text: str
     label: str
     kind: Hashable
+    named: bool
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,9 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     kinds = _kinds(list(_tokens(cut)), budget)
     ends = [token for alike in kinds for token in (*alike[:1], *alike[1:][-1:])]
     unused, reads = _unused(lambda some: _answer(read, cut, some) == whole, ends, budget)
+    # A 0 may be what makes a reader pass over a number: without it the answer is the same.
+    zeros = [one for one in ends if one not in unused and not re.search("[1-9]", one.text)]
+    unused += _unused(lambda some: _answer(read, cut, some, "x") == whole, zeros, budget)[0]
     idle = {token.start for token in unused}
     used = [alike for alike in kinds if not {alike[0].start, alike[-1].start} <= idle]
     lines = {one.line for alike in used for one in alike}
@@ -80,7 +89,8 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     near = _near(lines | {cut.count("\n", 0, start) + 1 for start in beside}, cut.split("\n"))
     said = {(one.label, one.text) for alike in used for one in alike}
     unknown = (one for alike in kinds if alike not in used for one in alike)
-    left = [one for one in unknown if one.line in near and (one.label, one.text) not in said]
+    left = [one for one in unknown if one.line in near]
+    left = [one for one in left if not one.named or (one.label, one.text) not in said]
     left.sort(key=lambda one: one.line not in lines)
     named = [
         (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
@@ -101,11 +111,11 @@ def _kinds(tokens: Sequence[_Token], budget: int) -> list[list[_Token]]:
 
 
 def _answer(
-    read: Callable[[str], dict[str, str]], text: str, changed: Iterable[_Token]
+    read: Callable[[str], dict[str, str]], text: str, changed: Iterable[_Token], word: str = ""
 ) -> dict[str, str] | None:
-    """The answer to a text with other numbers; None where it is refused."""
+    """The answer to a text with other numbers, or a word for each; None where it is refused."""
     for token in sorted(changed, key=lambda one: -one.start):
-        text = text[: token.start] + _other(token.text, token.start) + text[token.end :]
+        text = text[: token.start] + (word or _other(token.text, token.start)) + text[token.end :]
     try:
         return read(text)
     except ParseError:
@@ -147,26 +157,41 @@ def _part(
 
 def _tokens(text: str) -> Iterator[_Token]:
     """Numbers alike have the same words around them, or the same key, or the same column."""
-    position, heads, above = 0, dict[tuple[str, int], list[str]](), ""
+    position, heads, above = 0, dict[tuple[str, int], list[str]](), [""]
+    before_it = ("", 0)
     for number, line in enumerate(text.split("\n"), 1):
         separator = next((one for one in "|," if line.count(one) > 1), " ")
-        columns = separator, line.count(separator) * (separator != " ")
-        names = heads.get(columns, [])
+        values = _VALUES.search(line)
+        bare = _QUOTED["'" if values else '"'].sub if separator == "," else lambda _, one: one
+        columns = separator, bare("", line).count(separator) * (separator != " ")
+        names = _cells(values[1], ",") if values else heads.get(columns, [])
+        first = values[0].count(",") if values else 0
         shape = "" if len(line) > _LONG_LINE else _PATTERNS["number"].sub("#", line)
         shape = re.sub(r"\d+", "0", " ".join(shape.split()))
+        pair = [cell for cell in _cells(line, "|") if cell] if separator == "|" else []
+        label, end = "", 0
         for index, match in enumerate(_numbers(line)):
-            before = line[: match.start()]
-            key, column = _KEY.search(before[-_LONG_LINE:]), before.count(separator)
-            label = key[1] if key else names[column] if column < len(names) else ""
-            label = label or _words(before, line[match.end() :]) or _above(above, line, before)
-            indent = len(line) - len(line.lstrip())
+            before, after = line[: match.start()], line[match.end() :]
+            key, option = _KEY.search(before[-_LONG_LINE:]), _OPTION.search(before)
+            column = bare("", before).count(separator) - first
+            if key or option:
+                label = (key or option or match)[1]
+            elif len(pair) == 2 and before.strip(" |").startswith(pair[0]):  # noqa: PLR2004
+                label = pair[0]
+            elif 0 <= column < len(names) and names[column]:
+                label = names[column]
+            elif not (index and _LISTED.fullmatch(line[end : match.start()])):
+                label = _above(above, line, match.span()) or _words(before, after)
+                label = label or f"column {len(before.split()) + 1}"
+            end, indent = match.end(), len(line) - len(line.lstrip())
             kind = (label, indent) if key or names else (shape, index)
-            start = position + match.start()
-            yield _Token(number, start, start + len(match[0]), match[0], label, kind)
-        if re.search(r"[A-Za-z]", line):
-            above = line
-            if columns[1] and not _PATTERNS["number"].search(line):
-                heads[columns] = [cell.strip(" #\"'*") for cell in line.split(separator)]
+            place = position + match.start(), position + end
+            yield _Token(number, *place, match[0], label, kind, bool(option or key or names))
+        if re.search(r"[A-Za-z]", line) and not _PATTERNS["number"].search(line):
+            if columns[1] and columns != before_it:
+                heads[columns] = _cells(line, separator)
+            above = [line, *above[:1]]
+        before_it = columns
         position += len(line) + 1
 
 
@@ -174,25 +199,42 @@ def _numbers(line: str) -> list[re.Match[str]]:
     """Find the numbers of a line in their order, also those that are written as one word."""
     found = {one.start(): one for one in _PATTERNS["number"].finditer(line)}
     for word in _PATTERNS["joined"].finditer(line):
-        found |= {one.start(): one for one in _PART.finditer(line, *word.span())}
+        found |= {one.start(): one for one in _PART.finditer(line, *word.span(word.lastindex or 0))}
     return [found[start] for start in sorted(found)]
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    return [cell.strip(" #\"'*") for cell in line.split(separator)]
 
 
 def _words(before: str, after: str) -> str:
     """The words in front of a number or, where there are none of its own, behind it."""
-    front = " ".join(re.split(r"(?<!\w)\d[\d.,]*|[|,;=]+ *(?=\S)", before)[-1].split())
-    back = " ".join(re.split(r"[|,;)\]]|\d", after)[0].split())
-    behind = front.endswith(("(", "/", "±", "[")) or len(front.strip(":= ")) < len("ms")
-    label = (back or front) if behind else front.rpartition(": ")[2] or front
-    label = label.strip(" :=/~*±([->") or " ".join(re.findall(r"[^\W\d][\w-]*", before + after))
-    return label[-_MOST_LABEL:]
+    if key := _NAMED.search(before):
+        return key[1]
+    front = " ".join(re.split(r"(?<!\w)\d[\d.,]*|[|,;]+ *|=+ *(?=\S)", before)[-1].split())
+    back = " ".join(re.split(r"[|,;\]]|(?<!\(s)\)|\d", after)[0].split())
+    own = front.rpartition(": ")[2].strip(" :=/~*±([->")
+    behind = front.endswith(("(", "/", "±", "[")) or len(front.strip(" :=*~#>")) < len("ms")
+    label = (back or front) if behind else own or front
+    label = label.strip(" :=/~*±([->'\"").lstrip("]) ")
+    label = label or " ".join(re.findall(r"[^\W\d][\w-]*", before)[-3:])
+    return label if len(label) <= _MOST_LABEL else label[-_MOST_LABEL:].partition(" ")[2]
 
 
-def _above(head: str, row: str, before: str) -> str:
-    """The name over a place of a row whose columns blanks divide: some names have blanks."""
-    names, place = re.split(r"\s{2,}|\t", head.strip()), len(before.split())
-    names = names if len(names) == len(row.split()) else head.split()
-    return names[place] if place < len(names) else f"column {place + 1}"
+def _above(heads: Sequence[str], row: str, place: tuple[int, int]) -> str:
+    """The name over a place of a row of numbers: of as many columns, else of what is above it."""
+    words = row.split()
+    share = sum(word[:1].isdigit() for word in words) / max(len(words), 1)
+    if re.search("[:=]", row) or share < (1 / 3 if row.startswith("[") else 1 / 2):
+        return ""
+    for head in heads:
+        line = head.replace("#", " ")
+        for names in (re.split(r"\s{2,}|\t", line.strip()), line.split()):
+            if len(names) == len(words):
+                return names[len(row[: place[0]].split())]
+    above = list(re.finditer(r"\S+", heads[0]))
+    over = [one[0] for one in above if one.start() < place[1] and place[0] < one.end()]
+    return over[0].strip("[]:") if over and len(above) > len(words) // 3 else ""
 
 
 def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,8 @@ _SPLIT = {"tensor": "tensor_parallel", "pipeline": "pipeline_parallel"}
 _SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _LONGEST_LINE = 4096
+# A text and the colon of a key, a bracket of either side, or a word; whole or not.
+_JSON = re.compile(r'"((?:[^"\\\n]|\\.)*+)"(\s*:)?|([\[{])|([\]}])|([\w.+-]+)')
 
 
 class _Said(NamedTuple):
@@ -119,11 +122,12 @@ class _Description:
         self.begins = re.compile(known.get("begins", _NEVER))
         self.settings: str = known.get("settings", "")
         self.sources = [re.compile(one) for one in known.get("sources", ())]
+        self.unless = re.compile("|".join(known.get("unless", [_NEVER])), re.MULTILINE)
         self.tables: Sequence[Mapping[str, Any]] = known.get("tables", ())
 
     def recognises(self, text: str) -> bool:
         """One of its marks, in a line with a result or their head, or its words for a failure."""
-        if any(mark in text for mark in self.document.get("unless", ())):
+        if self.unless.search(text):
             return False
         if any(words in text for words in self.document.get("fails", ())):
             return True
@@ -131,7 +135,9 @@ class _Description:
         lines = text.splitlines() if marks else []
         lines = [line for line in lines if any(mark in line for mark in marks)]
         known = [*(pattern for pattern, _ in self.lines), self.begins]
-        return any(
+        results = [one for one, _ in self.lines if self.metrics.keys() & one.groupindex.keys()]
+        objects = _objects(text) if marks and self.document.get("json") else []
+        return any(one.search(line) for _, line in objects for one in results) or any(
             (self.settings and self.settings in line)
             or self._head(line)[0]
             or any(one.search(_short(line)) for one in known)
@@ -155,7 +161,10 @@ class _Description:
     def read(self, text: str) -> list[outputs.Found]:
         """A case a run; raises ParseError where there is none."""
         streams = {"": [_Run()]}
-        for number, line in enumerate(map(_short, text.splitlines()), 1):
+        lines = list(enumerate(map(_short, text.splitlines()), 1))
+        if self.document.get("json"):
+            lines = sorted([*lines, *_objects(text)], key=lambda one: one[0])
+        for number, line in lines:
             source = self._source(line)
             if source not in streams:
                 streams[source] = [streams[""][-1].next(number)]
@@ -198,6 +207,7 @@ class _Description:
             for name in run.table.get("repeats", ()):
                 run.above[name] = row[name] = row.get(name) or run.above.get(name, "")
             run.metrics += self._row(row, run.table, number)
+            return
         for pattern, own in self.lines:
             for match in pattern.finditer(line):
                 self._take(match, number, runs, own=own)
@@ -218,11 +228,13 @@ class _Description:
         run.add(said, line, self.lasting, set() if there else differing)
         run.observed |= {} if given or own else said.beside
         run.called |= names
+        # A server logs its speed also while it does nothing.
+        idle = [one for one in given if self.document.get("zeros") and float(values[one]) == 0]
+        of_it = {**run.section, **said.own}
+        beside = said.beside | dict.fromkeys(map(self._name, idle), 0)
         for name in given:
-            # A server logs its speed also while it does nothing.
-            if not (self.document.get("zeros") and float(values[name]) == 0):
-                of_it = {**run.section, **said.own}
-                run.metrics.append(self._metric(name, values[name], of_it, said.beside))
+            if name not in idle:
+                run.metrics.append(self._metric(name, values[name], of_it, beside))
 
     def _said(self, values: Mapping[str, str], *, own: bool) -> _Said:
         conditions = {k: _value(v) for k, v in values.items() if k in self.conditions}
@@ -266,8 +278,9 @@ class _Description:
         columns = table["columns"]
         called = {columns[name]: cell for name, cell in row.items() if name in columns and cell}
         conditions = {k: _value(v) for k, v in called.items() if k in self.conditions}
+        times = self.document.get("beside", {})
         beside = {
-            key: _value(cell)
+            key: _value(cell, times.get(key, 1))
             for key, cell in called.items()
             if key not in self.metrics and key not in self.conditions
         }
@@ -340,17 +353,52 @@ def _words(columns: Mapping[str, str]) -> str:
 def _row(names: Sequence[str], line: str) -> dict[str, str]:
     """The cells of a line of a table by its columns; empty where it is no row of it."""
     found = outputs.cells(line) if names else []
-    if names and not found and line.lstrip()[:1].isdigit():
-        found = line.split()
+    words = line.split() if names and not found else []
+    numbers = [word for word in words[1:] if word[:1].isdigit()]
+    if line.lstrip()[:1].isdigit() or (len(numbers) > 1 and len(numbers) == len(words) - 1):
+        found = found or words
     if not found or len(found) != len(names) or not any(cell[:1].isdigit() for cell in found):
         return {}
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, (cell.rstrip(":") for cell in found), strict=True))
 
 
-def _value(text: str) -> int | float | str:
-    if _WHOLE.fullmatch(text):
+def _objects(text: str) -> list[tuple[int, str]]:
+    """The line of each object of JSON, whole or not, and its keys, sorted: 'jobs|a=1|read.iops=5|'.
+
+    An object is part of the one around it, but for those of a list, whose name is in front.
+    """
+    inside: dict[str, str] = {}
+    found, above, prefix, name = [(0, "", inside)], [(inside, "")], "", ""
+    for token in _JSON.finditer(text):
+        (words, colon, opens, closes, word), path = token.groups(), prefix + name
+        if opens:
+            above.append((inside, prefix))
+            inside |= {path: "["} if name and opens == "[" else {}
+            prefix = (f"{path}." if opens == "{" and name else path)[:_LONGEST_LINE]
+            if not name or opens == "[":
+                inside = {}
+                found.append((token.start(), prefix, inside))
+                prefix = prefix if opens == "[" else ""
+        elif closes:
+            inside, prefix = above.pop() if len(above) > 1 else above[0]
+        elif name and not colon:
+            if path in inside:
+                inside = {}
+                found.append((token.start(), "", inside))
+            inside[path] = (words or word or "").replace("|", " ")[:_LONGEST_LINE]
+        name = words if colon else ""
+    ends = [one.start() for one in re.finditer("\n", text)]
+    return [
+        (bisect(ends, at) + 1, "|".join((label, *(f"{key}={own[key]}" for key in sorted(own)), "")))
+        for at, label, own in found
+        if own
+    ]
+
+
+def _value(text: str, times: int = 1) -> int | float | str:
+    if times == 1 and _WHOLE.fullmatch(text):
         return int(text)
-    return float(text) if re.fullmatch(outputs.NUMBER, text) else text
+    return _times(float(text), times) if re.fullmatch(outputs.NUMBER, text) else text
 
 
 def _times(number: float, factor: float) -> float:

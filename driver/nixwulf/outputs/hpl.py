@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from nixwulf.core.metric import Metric
@@ -11,12 +11,20 @@ from nixwulf.core.query import grouped
 from nixwulf.outputs import Found, Nodes, ParseError, Tool, ToolFailed
 
 _NUMBER = r"[\d.]+(?:[eE][+-]?\d+)?"
-_ROW = re.compile(
-    rf"^(?P<variant>W[RC]\w+)\s+(?P<n>\d+)\s+(?P<nb>\d+)\s+(?P<p>\d+)\s+(?P<q>\d+)\s+"
-    rf"(?P<time>{_NUMBER})\s+(?P<gflops>{_NUMBER})$"
-)
+_COLUMNS = {
+    "T/V": r"(?P<variant>W[RC]\w+)",
+    **{name: rf"(?P<{name.lower()}>\d+)" for name in ("N", "NB", "P", "Q")},
+    **{name: rf"(?P<{name.lower()}>{_NUMBER})" for name in ("Time", "Gflops")},
+}
 _RESIDUAL = re.compile(r"^\|\|Ax-b\|\|.*=\s*(?P<value>\S+)\s+\.+\s+(?P<verdict>PASSED|FAILED)$")
 _ERROR = re.compile(r"^(?:HPL ERROR from process # \d+|>>>)(?P<words>.*)$")
+
+
+def _row(columns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(r"\s+".join(_COLUMNS.get(name, r"\S+") for name in columns) + "$")
+
+
+_ROW = _row(_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,8 @@ def parse(text: str) -> list[Solution]:
 def _solved(text: str) -> tuple[list[Solution], str]:
     """The same, and why a result is none of them; raises ParseError where there is none at all."""
     solutions: list[Solution] = []
+    lines = (line.split() for line in text.splitlines())
+    pattern = _row(next((one for one in lines if _COLUMNS.keys() <= {*one}), _COLUMNS))
     row: tuple[int, re.Match[str]] | None = None
     orphan = wrong = ""
     kept = False
@@ -67,7 +77,7 @@ def _solved(text: str) -> tuple[list[Solution], str]:
         line = raw.strip()
         if line.startswith(">>>") and _ERROR.match(line):
             raise ToolFailed(f"HPL refused its input in line {number}: {line.strip('<> ')}.")
-        if match := _ROW.match(line):
+        if match := pattern.match(line):
             if row:
                 break
             row, kept = (number, match), False
@@ -98,7 +108,8 @@ def _solved(text: str) -> tuple[list[Solution], str]:
 def recognises(text: str) -> bool:
     """A result, or the head of HPL's output."""
     lines = [line.strip() for line in text.splitlines()]
-    return any(_ROW.match(line) or line.startswith("HPLinpack ") for line in lines)
+    known = (_ROW.match(line) or line.startswith("HPLinpack ") for line in lines)
+    return any(known) or any(_COLUMNS.keys() <= {*line.split()} for line in lines)
 
 
 def read(text: str) -> list[Found]:

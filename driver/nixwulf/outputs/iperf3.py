@@ -20,14 +20,16 @@ from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed, json_obje
 _ROW = re.compile(
     r"^\[\s*(?P<id>\d+|SUM)\](?:\[(?P<role>[TR]X-[CS])\])?\s+"
     r"(?P<start>\d+(?:\.\d+)?)- ?(?P<end>\d+(?:\.\d+)?)\s+sec\s+\d+(?:\.\d+)?\s+[KMGT]?Bytes\s+"
-    r"(?P<rate>\d+(?:\.\d+)?)\s+(?P<unit>[KMGT]?)bits/sec(?P<rest>.*)$"
+    r"(?P<rate>\d+(?:\.\d+)?)\s+(?P<unit>[KMGT]?(?:bits|Bytes))/sec(?P<rest>.*)$"
 )
 _ERROR = re.compile(r"^iperf3?: (?:error - )?(?P<words>.+)$")
 _NEVER_BEGAN = r"^[ \t]*iperf3?: error - unable to (?:connect|create|start|receive control)"
 _OWN_WORDS = re.compile(rf'{_NEVER_BEGAN}|"version":\s*"iperf', re.MULTILINE)
 # What the client sends is forward, whichever side prints it.
 _DIRECTION = {"TX-C": "forward", "RX-S": "forward", "RX-C": "reverse", "TX-S": "reverse"}
-_GBPS = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
+# With -f K, M, G and T it is bytes, by 1024: src/units.c of https://github.com/esnet/iperf.
+_GBPS = {f"{one}bits": 1000**n / 1e9 for n, one in enumerate(("", *"KMGT"))}
+_GBPS |= {f"{one}Bytes": 1024**n * 8 / 1e9 for n, one in enumerate(("", *"KMGT"))}
 _ENDS = re.compile(r"local (\S+) port \d+ connected (?:to|with) (\S+) port")
 _SUMMED = re.compile(
     r"^[ \t]*\[\s*(?P<id>\d+)\](?P<role>\[[TR]X-[CS]\])?\s+0\.00-(?P<end>\d{1,9}\.\d\d)\s+sec .*"
@@ -106,7 +108,7 @@ def recognises(text: str) -> bool:
         return True
     if "iperf" in text and _OWN_WORDS.search(text):
         return True
-    lines = text.splitlines() if "bits/sec" in text else ()
+    lines = text.splitlines() if re.search("(?:bits|Bytes)/sec", text) else ()
     return any(_ROW.match(line.strip()) for line in lines)
 
 
@@ -133,7 +135,12 @@ def read(text: str) -> list[Found]:
 
 
 _CASE = Found("iperf3", (), machines=True, nodes=PAIR, transport="tcp")
-TOOL = Tool("iperf3", recognises, read, failed=_CASE)
+TOOL = (
+    Tool("iperf3", lambda text: recognises(text) and not _IPERF2.search(text), read, failed=_CASE),
+    Tool(
+        "iperf2", lambda text: recognises(text) and bool(_IPERF2.search(text)), read, failed=_CASE
+    ),
+)
 
 
 def whole(rows: Sequence[IntervalRow], interval_s: float) -> list[IntervalRow]:

@@ -33,6 +33,7 @@ from nixwulf.outputs import (
     mean_and_deviation,
     without_result,
 )
+from nixwulf.outputs.llama_benchy import COLUMNS
 
 ENGINE = "llama.cpp"
 _DECODER = json.JSONDecoder()
@@ -71,6 +72,7 @@ _HEAD = {"test", "t/s"}
 _KEYED = ('"build_commit"', '"build_commit\\"')
 # After it a process has printed its last row; one in JSON that is whole is not looked at.
 _DIED = re.compile(_COLUMNS["died"])
+_IK = re.compile(_COLUMNS["ik_llama"])
 _PARALLELISM = {"layer": "pipeline", "row": "tensor", "tensor": "tensor"}
 
 
@@ -347,7 +349,7 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
 
 def _is_head(found: Sequence[str]) -> bool:
     """Tell whether cells are its table's head, in any order; llama-benchy's has more of t/s."""
-    return set(found) >= _HEAD and "ttfr (ms)" not in found
+    return set(found) >= _HEAD and {*COLUMNS}.isdisjoint(found)
 
 
 def _is_row(found: list[str], head: list[str]) -> bool:
@@ -509,7 +511,8 @@ def _of_text(value: str) -> int | str:
 def _engine(row: LlamaBenchRow) -> dict[str, Any]:
     commit = row.build_commit if row.build_commit != "unknown" else ""
     version = f"b{row.build_number}" if row.build_number else ""
-    return {"name": ENGINE, "version": version, "build_commit": commit, "backends": row.backend}
+    name = "ik_llama.cpp" if any(map(_IK.fullmatch, row.details)) else ENGINE
+    return {"name": name, "version": version, "build_commit": commit, "backends": row.backend}
 
 
 def _model(row: LlamaBenchRow) -> dict[str, Any]:

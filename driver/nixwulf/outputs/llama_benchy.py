@@ -149,7 +149,7 @@ def _count(test: Mapping[str, Any], key: str) -> int:
 
 
 def _is_head(found: list[str]) -> bool:
-    return found[:2] == ["model", "test"] and "ttfr (ms)" in found
+    return {"model", "test"} <= {*found} and not {*COLUMNS}.isdisjoint(found)
 
 
 def _metrics(row: Mapping[str, str], line: int) -> Iterator[Metric]:

@@ -75,7 +75,10 @@ def parse(text: str, *, checked: bool = True) -> NcclTable:
     for number, line in enumerate(lines, 1):
         words = line.split()
         names = _names(line) or names
-        if len(words) == len(names) and words[0].isdecimal():
+        if (
+            len(words) == len(names)
+            and dict(zip(names, words, strict=True)).get("size", words[0]).isdecimal()
+        ):
             rows.append(_row(names, words, number))
             unchecked += "N/A" in words
         elif match := _AVERAGE.match(line):

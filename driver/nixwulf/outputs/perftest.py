@@ -172,9 +172,11 @@ def _row(values: Mapping[str, str], number: int) -> LatencyRow | BandwidthRow:
             round(average * _GBPS[unit], 4),
             float(values["MsgRate[Mpps]"]),
         )
-    except (KeyError, ValueError, StopIteration):
+    except (KeyError, ValueError, StopIteration) as error:
+        lacks = f" lacks {error}" if isinstance(error, KeyError) else " has no result"
         raise ParseError(
-            f"perftest's row in line {number} has other columns than a latency or a bandwidth."
+            f"perftest's row in line {number}{lacks} among {', '.join(values)}; give the table "
+            "with the columns that perftest prints, in any order."
         ) from None
 
 

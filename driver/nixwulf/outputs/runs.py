@@ -53,9 +53,17 @@ _FIRST = re.compile(
 _SAVED = re.compile(
     r"^[^\n|]{1,400}([;,])[ \t]*\"?(?:test\"?\1[ \t]*\"?t/s|t/s\"?\1[ \t]*\"?test)\b", re.MULTILINE
 )
+# The head of CSV with keys that a spreadsheet saved where decimals have commas.
+_KEYED = re.compile(r'(?m)^(?=.*\b(?:avg_ts|timestamp_utc)\b)"?\w+"?([;\t])[^\n,]+$')
+_DECIMALS = re.compile(r"^(?:\d+|\d{1,3}(?:\.\d{3})+),\d+$")
 _NUMBERS = re.compile(r"(?<![\w.])\d+(?:\.(\d+))?(?!\w)")
-# Numbers that stand alone, so that no address, version, list or row of CSV is one.
-_ALONE = r"(?<![^\s|(\[=~±•·]){}(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
+# Numbers that stand alone, so that no address, version, list or row of CSV is one; nor the list
+# that is the value of an option.
+_OPTIONS = "".join(rf"(?<!\s-[a-z-]{{{{{length}}}}}[ =])" for length in range(1, 24))
+_ALONE = (
+    rf"(?<![^\s|(\[=~±•·])(?=\d){_OPTIONS}{{}}"
+    r"(?=[\s|)\]%±]|$|[a-zA-Z]{{1,4}}(?:/[a-z]{{1,5}})?(?![\w.]))"
+)
 _COMMA_DECIMALS = re.compile(
     _ALONE.format(r"(?:\d{1,3}(?:\.\d{3})+,\d+|\d+,(?:\d{1,2}|\d{4,}))"), re.MULTILINE
 )
@@ -106,20 +114,28 @@ def plain(text: str) -> str:
         text = _BLANKS_APART.sub(lambda one: one[1] + one[2].replace(" ", ""), text)
     text = rewritten(text, DATA / "wrapping.toml")
     if saved := _SAVED.search(text):
-        text = text[: saved.start()] + _piped(text[saved.start() :], saved[1])
+        text = text[: saved.start()] + _joined(text[saved.start() :], saved[1], " | ")
+    if saved := _KEYED.search(text):
+        text = text[: saved.start()] + _joined(text[saved.start() :], saved[1], ",")
     return _pointed(text) if _COMMA.search(text) else text
 
 
-def _piped(text: str, apart: str) -> str:
-    """A text whose lines with as many cells as its first are rows of a table with pipes."""
+def _joined(text: str, apart: str, between: str) -> str:
+    """A text whose lines with as many cells as its first have another separator, and points."""
     lines = text.split("\n")
     try:
         rows = [next(csv.reader([line], delimiter=apart), []) for line in lines]
     except csv.Error:
         return text
     pairs = zip(lines, rows, strict=True)
+    points = partial(_DECIMALS.sub, lambda one: one[0].replace(".", "").replace(",", "."))
+    quote = (lambda one: f'"{one}"' if "," in one else one) if between == "," else str
+    edge = between.strip(" ,")
     return "\n".join(
-        f"| {' | '.join(row)} |" if len(row) == len(rows[0]) else line for line, row in pairs
+        f"{edge}{between.join(map(quote, map(points, row)))}{edge}"
+        if len(row) == len(rows[0])
+        else line
+        for line, row in pairs
     )
 
 
@@ -206,6 +222,9 @@ def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
     found: list[Found] = []
     unread: list[str] = []
     if ignored := _marks(tool.name).get("ignored"):
+        for part in ignored.finditer(text):
+            first, words = text.count("\n", 0, part.start()) + 1, part[0].strip().split("\n")[0]
+            unread.append(f"line {first} begins {words[:40]!r}, which is left out: no result.")
         text = ignored.sub(lambda part: "\n" * part[0].count("\n"), text)
     parts = [_Run(1, text)] if tool.reads_all else runs(tool, text)
     for run in parts:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from nixwulf import __version__
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import read_bytes
+from nixwulf.core.files import DATA, read_bytes, read_toml
 from nixwulf.core.registry import choose
 from nixwulf.core.text import fingerprint, plural, slug
 from nixwulf.inventory.cluster import LAB_PLATFORM
@@ -111,10 +111,16 @@ _MOST_NAMED = 3
 _MOST_LEFT = 6
 _INFERRED = ": an inference, from "
 _PRIVATE = re.compile(r"(?P<address>(?:\d{1,3}\.){3}\d{1,3})|(?<![\w.])[/~](?:[\w.@+-]+/)+")
-# A line of a table in a difference of two texts.
+# In a difference of two texts a row of a table or of numbers, or a line that another replaces.
 _CHANGED = re.compile(
-    r"^(?:[-+] ?\||\+ ?(?=\w))(?=[^\n]{0,200}\w)(?:[^|\n]{0,400}\|){3}", re.MULTILINE
+    r"^(?:[-+] ?\||\+ ?(?=\w))(?=[^\n]{0,200}\w)(?:[^|\n]{0,400}\|){3}"
+    r"|^[-+] ?\d+(?:[ \t]+[\d.]+){2,}[ \t]*$"
+    r"|^-(?!-)(?=[^\n]{0,400}\d[^\n]*\n(?:-[^\n]*\n){0,99}\+(?!\+)[^\n]{0,400}\d)",
+    re.MULTILINE,
 )
+_UNREAD = read_toml(DATA / "outputs_unread.toml")
+_UNKNOWN = "no tool's output that is known"
+_ASK = "https://github.com/nixwulf/nixwulf/issues"
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
@@ -338,9 +344,10 @@ def _tools_of(text: str) -> list[Tool]:
             f"it looks like {kind.name!r}, which has no benchmark's result; name the "
             "output of a benchmark."
         )
+    other = [f"{one!r}, which has no reader" for one in _UNREAD if re.search(_UNREAD[one], text)]
     raise ParseError(
-        "it looks like no tool's output that is known; name the tool with --tool, one of: "
-        f"{', '.join(tools)}{failure(text.splitlines(), 1)[1]}"
+        f"it looks like {''.join(other[:1]) or _UNKNOWN}; docs/reference/imports.md lists what is "
+        f"read, and {_ASK} takes a wish with its text{failure(text.splitlines(), 1)[1]}"
     )
 
 

@@ -348,7 +348,7 @@ def test_of_several_files_nothing_is_stored_unless_all_can_be_read(run, tmp_path
         (b"", "it is empty; name the output of a benchmark."),
         (b" \n\n", "it is empty; name the output of a benchmark."),
         (b"\x7fELF\x00\xff\xfe", "not UTF-8 text (byte 5)."),
-        (b"hello world\n", "it looks like no tool's output that is known; name the tool with "),
+        (b"hello world\n", "it looks like no tool's output that is known; docs/reference/imp"),
         # no output: a line without its head
         (b"\tSpeed: 40000Mb/s\n", "it looks like no tool's output that is known"),
         # hand-made: the shortest of its outputs (form: tests/fixtures/ethtool/veth.txt)

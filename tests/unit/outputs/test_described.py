@@ -31,7 +31,7 @@ def test_a_tools_text_is_recognised_as_its_own(name):
 
 def test_every_described_tool_has_a_text_or_a_fixture():
     made = {"fio", "fio-json", "sysbench", "stress-ng", "mbw", "llama-batched-bench"}
-    made |= {"torch-all-to-all", "compare_eth_vs_rdma"}
+    made |= {"torch-all-to-all", "compare_eth_vs_rdma", "exo-bench"}
     assert {tool.name for tool in TOOL} <= DESCRIBED.keys() | made
 
 

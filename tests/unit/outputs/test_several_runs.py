@@ -18,6 +18,7 @@ from tool_outputs import (
     DESCRIBED,
     EXO_ROW,
     FIXTURES,
+    IPERF2,
     IPERF3,
     MACOS,
     MTP,
@@ -32,7 +33,7 @@ from tool_outputs import (
 )
 
 ONE = UserMetadata(("dgx-spark",), nodes=1)
-WRITTEN = [ALL_TO_ALL, BATCHED, BENCHY, IPERF3, MACOS, MTP, NCCL, PATHS, PERFTEST, SGLANG]
+WRITTEN = [ALL_TO_ALL, BATCHED, BENCHY, IPERF2, IPERF3, MACOS, MTP, NCCL, PATHS, PERFTEST, SGLANG]
 WRITTEN += [json.dumps(VLLM, indent=1), json.dumps(VLLM), json.dumps({"runs": [EXO_ROW]}, indent=1)]
 WRITTEN += [one["text"] for one in DESCRIBED.values()]
 TEXTS = [path.read_text() for path in sorted(FIXTURES.rglob("*")) if path.is_file()] + WRITTEN

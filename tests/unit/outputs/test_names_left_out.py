@@ -1,0 +1,105 @@
+"""What an import leaves out goes by the label or the key that the number stands at."""
+
+from nixwulf.results.importing import UserMetadata, reading_of
+
+ONE = UserMetadata(("generic-x86_64",), nodes=1)
+# hand-made: -o sql of a build of a Mac (form: printer sql of
+# https://github.com/ggml-org/llama.cpp/tree/master/tools/llama-bench)
+SQL = """\
+INSERT INTO llama_bench (build_commit, backends, model_type, n_prompt, n_gen, avg_ns, avg_ts, stddev_ts) VALUES ('a1b2c3d', 'Metal,BLAS', 'gemma3 27B Q4_0', '512', '0', '2048000000', '250.0', '1.5');
+"""  # noqa: E501
+# hand-made: a command with lists, and a table (form: the same folder, README.md)
+LISTS = """\
+$ llama-bench -m x.gguf -p 256,512 -n 96 --batch-size 512,1024 -ngl 99 -r 7
+| model | size | params | backend | ngl | test | t/s |
+| ----- | ---: | -----: | ------- | --: | ---: | --: |
+| qwen3 8B Q4_K - Medium | 4.68 GiB | 8.19 B | CUDA | 99 | pp512 | 121.44 ± 0.55 |
+"""
+# hand-made: two lines of its log (form:
+# https://github.com/vllm-project/vllm/blob/main/vllm/v1/metrics/loggers.py)
+VLLM = """\
+Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 41.0 tokens/s, Running: 2 reqs, Waiting: 3 reqs
+Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs
+"""  # noqa: E501
+# hand-made: a batch of each kind (form:
+# https://github.com/sgl-project/sglang/tree/main/python/sglang/srt/managers)
+SGLANG = """\
+Prefill batch. #new-seq: 1, #new-token: 2048, #cached-token: 0, token usage: 0.01, #queue-req: 0,
+Decode batch. #running-req: 1, #token: 2100, token usage: 0.01, gen throughput (token/s): 48.55, #queue-req: 0,
+"""  # noqa: E501
+# hand-made: a report (form: https://github.com/SeraphimSerapis/tool-eval-bench)
+REPORT = """\
+# Tool-Call Benchmark — acme/Some-35B
+- **Final Score**: **85** / 100
+- **Total Points**: 149 / 176
+
+- **Tool Definition Overhead**: ~4,742 tokens (52 tools, 18,970 chars)
+
+> **1 safety-critical failure(s) detected:**
+
+| Parameter | Value |
+|---|---|
+| Backend | vllm |
+| Max Model Len | 131072 |
+
+| Category | Score | Earned | Max |
+|---|---|---|---|
+| A Tool Selection | 83% | 5 | 6 |
+"""
+# hand-made: a table (form: src/common.cu of https://github.com/NVIDIA/nccl-tests)
+NCCL = """\
+# Collective test starting: all_gather_perf
+#       size         count      type   redop    root     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)
+        8192          1024     float    none      -1    25.00    0.33    0.16       0
+# Avg bus bandwidth    : 0.16
+"""
+
+
+def said(tmp_path, text):
+    path = tmp_path / "posted.txt"
+    path.write_text(text)
+    first, *rest = reading_of(path, ONE).sentences(explain=True)
+    return first, "\n".join(rest)
+
+
+def test_a_value_of_sql_goes_by_its_column(tmp_path):
+    first, rest = said(tmp_path, SQL)
+    assert "left out: line 1: avg_ns (2048000000)." in first
+    assert "n_prompt -> prompt" in rest
+    assert "avg_ts -> prompt" in rest
+
+
+def test_a_column_of_numbers_goes_by_the_head_above_it(tmp_path):
+    assert "line 4: count (1024)" in said(tmp_path, NCCL)[0]
+
+
+def test_the_lists_of_options_are_named_whole_and_stay_lists(tmp_path):
+    first, _ = said(tmp_path, LISTS)
+    assert "line 1: p (256 and 1 more)" in first
+    assert "line 1: batch-size (512 and 1 more)" in first
+    assert "line 1: n (96)" in first
+    assert "ngl" not in first
+
+
+def test_zeros_of_a_log_are_beside_its_speed_or_left_out(tmp_path):
+    first, rest = said(tmp_path, VLLM)
+    assert "line 1: Avg prompt throughput -> throughput of run 1" in rest
+    assert "line 2: Avg prompt throughput (0.0) -> left out" in rest
+    assert "line 2: Avg generation throughput (0.0) -> left out" in rest
+    assert "1 value" in first
+
+
+def test_a_number_of_another_line_is_not_kept_because_it_is_equal(tmp_path):
+    first, _ = said(tmp_path, SGLANG)
+    assert "line 1: token usage (0.01)" in first
+    assert "line 1: #queue-req (0)" in first
+
+
+def test_the_body_of_a_report_is_kept_or_named(tmp_path):
+    first, rest = said(tmp_path, REPORT)
+    for one in ("Tool Definition Overhead (4,742)", "tools (52)", "chars (18970)"):
+        assert one in first
+    assert "Max Model Len (131072)" in first
+    assert "safety-critical failure" in rest
+    assert "Score -> score of run 1" in rest
