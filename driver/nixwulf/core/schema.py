@@ -18,6 +18,7 @@ Kind = Literal[
     "cluster",
     "command-lines",
     "deployment",
+    "event",
     "known-bad",
     "models",
     "node-models",
