@@ -21,7 +21,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import read_text, write_atomically, write_json
 from nixwulf.core.schema import check
 from nixwulf.nodes.process import Hold
-from nixwulf.nodes.ssh import Connection, ThisMachine, Unreachable, connect, each
+from nixwulf.nodes.ssh import Connection, ThisMachine, connect, each
 from nixwulf.sweep.serve import control, counters, units
 from nixwulf.sweep.serve.counters import CounterSource, ServerCounters
 from nixwulf.sweep.serve.service import (
@@ -51,7 +51,7 @@ from nixwulf.sweep.serve.watch import (
 
 LOOK_S = 5.0
 _CANARY_S = 60.0
-_HOLD_S = 60.0
+_HOLD_S, _TIDY_S = 60.0, 300.0
 _KEPT_SAMPLES = 60
 # Of statuses that a server gives to a request of ours: these say that it works, and is busy.
 _BUSY = frozenset({429, 503})
@@ -112,7 +112,7 @@ class Keeper:
         self.nodes = connections(self.service)
         self.servers = [Guarded(group) for group in self.service.groups]
         self._hold = Hold(f"service {name!r}")
-        self._held, self._tried_hold = False, float("-inf")
+        self._held, self._tried_hold, self._tidied = False, float("-inf"), float("-inf")
         self._pool = ThreadPoolExecutor(len(self.servers))
         self._writing = threading.Lock()
         self._remember()
@@ -151,17 +151,19 @@ class Keeper:
     def once(self) -> None:
         """One look at all nodes and servers, and what follows of it."""
         self._keep_others_off()
-        looks = self._looks()
-        for server in self.servers:
-            if server.repair is not None:
-                if not server.repair.done():
-                    continue
-                server.repair.result()
-                server.repair = None
-            if not server.down:
-                self._judge(server, looks)
+        whole = [one for one in self.servers if self._is_whole(one)]
+        looks = self._looks()  # later than that: a look during a restart finds processes missing
+        for server in whole:
+            self._judge(server, looks)
         self._keep_url(looks)
         self._tell()
+
+    def _is_whole(self, server: Guarded) -> bool:
+        """Whether a server is neither down nor just being restarted."""
+        if server.repair is not None and server.repair.done():
+            server.repair.result()
+            server.repair = None
+        return server.repair is None and not server.down
 
     def _keep_others_off(self) -> None:
         """Hold the nodes, so that nothing is measured beside what is served."""
@@ -182,9 +184,16 @@ class Keeper:
                 *([PROXY] if service.proxied and name == service.head else []),
             ]
             try:
-                return units.look(node, service.name, own)
-            except (Unreachable, NixwulfError):
+                if tidy:
+                    units.trim(node, service.name, own)
+                counted = bool(service.host(name).interfaces) and name != service.head
+                return units.look(node, service.name, own, counted=counted)
+            except NixwulfError:
                 return None
+
+        tidy = time.monotonic() - self._tidied > _TIDY_S
+        if tidy:
+            self._tidied = time.monotonic()
 
         return dict(zip(self.nodes, each(one, self.nodes.items()), strict=True))
 

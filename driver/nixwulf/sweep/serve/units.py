@@ -97,11 +97,21 @@ def stop(node: Connection, service: str, unit: str) -> None:
     _ask(node, "stop_unit", service, unit, f"{GRACE_S * 10:.0f}", limit_s=_STOP_S)
 
 
-def look(node: Connection, service: str, names: Sequence[str]) -> NodeLook:
-    """The units of a service on a node and its counters, in one round trip; raises Unreachable."""
-    script = f'{_SHELL}\n( look "$@" )\n{_COUNTERS}'
+def look(
+    node: Connection, service: str, names: Sequence[str], *, counted: bool = False
+) -> NodeLook:
+    """The units of a service on a node, in one round trip; raises Unreachable.
+
+    counted: also the counters of its interfaces.
+    """
+    script = f'{_SHELL}\n( look "$@" )\n{_COUNTERS if counted else ""}'
     done = node.run(["sh", "-s", "--", service, *names], stdin=script, timeout_s=LOOK_LIMIT_S)
     return parse_look(done.stdout)
+
+
+def trim(node: Connection, service: str, names: Sequence[str]) -> None:
+    """Keep the logs of units short; raises NixwulfError."""
+    _ask(node, "trim_logs", service, *names)
 
 
 def parse_look(text: str) -> NodeLook:

@@ -55,6 +55,11 @@ start_unit() {
   else
     setsid /bin/sh "$folder/$2.run" </dev/null >>"$log" 2>&1 &
   fi
+  waited=0
+  while ! [ -s "$folder/$2.pid" ] && [ $waited -lt 40 ]; do
+    sleep 0.05
+    waited=$((waited + 1))
+  done
 }
 
 # Has systemd start the unit $2 of the service $1 now, after each boot and after each end of it; without
@@ -91,11 +96,19 @@ unit_file() {
     "[Install]" "WantedBy=$2"
 }
 
-# Whether the process of the unit with these files lives; $child is its number.
+# Whether the process of the unit with these files lives; $child is its number, $line of its stat.
 living_unit() {
   child='' since=''
-  { read -r child since <"$1.pid"; } 2>/dev/null
-  same "$child" "$since"
+  { read -r child since <"$1.pid" && read -r line <"/proc/$child/stat"; } 2>/dev/null || return 1
+  ticks_of "${line##*) }"
+  [ "$since" = "$began" ]
+}
+
+# The fields of proc(5) that are looked at, of the end of a line: $state, $leader, $spent, $began.
+ticks_of() {
+  # shellcheck disable=SC2086
+  set -- $1
+  state=$1 leader=$4 spent=$((${12} + ${13})) began=${20}
 }
 
 # Stops the unit $2 of the service $1: TERM, then KILL after $3 tenths of a second.
@@ -130,13 +143,13 @@ trim() {
 }
 
 # A line for each of the units $2... of the service $1: its name, its process's number and state (a
-# letter of proc(5); - for none), and the CPU ticks of its session. Then watts, a line a sensor.
+# letter of proc(5); - for none), and the CPU ticks of its session. Then watts, a line a sensor. It
+# starts no other program, for it runs each five seconds.
 look() {
-  place "$1" || return 1
+  folder=${HOME:?}/.local/state/nixwulf/serve/$1
   shift
   ours=' ' found=
   for unit; do
-    trim "$folder/$unit.log" 67108864
     if living_unit "$folder/$unit"; then
       ours="$ours$child " found="$found $unit:$child"
     else
@@ -147,22 +160,25 @@ look() {
   ticks=
   for one in /proc/[0-9]*/stat; do
     { read -r line <"$one"; } 2>/dev/null || continue
-    # shellcheck disable=SC2086
-    set -- ${line##*) }
-    case $ours in *" $4 "*) ticks="$ticks$4 $1 $((${12} + ${13})) ${one#/proc/}
-" ;; esac
+    ticks_of "${line##*) }"
+    case $ours in *" $leader "*)
+      number=${one#/proc/}
+      ticks="$ticks$leader $state $spent ${number%/stat}
+"
+      ;;
+    esac
   done
   for one in $found; do
-    unit=${one%:*} child=${one#*:} state=- sum=0
-    while read -r leader letter spent number; do
+    unit=${one%:*} child=${one#*:} letter=- sum=0
+    while read -r leader state spent number; do
       [ "$leader" = "$child" ] || continue
       sum=$((sum + spent))
-      [ "${number%/stat}" != "$child" ] || state=$letter
+      [ "$number" != "$child" ] || letter=$state
     done <<EOF
 $ticks
 EOF
-    [ "$state" != Z ] && [ "$state" != X ] || state=-
-    echo "nixwulf-unit $unit $child $state $sum"
+    [ "$letter" != Z ] && [ "$letter" != X ] || letter=-
+    echo "nixwulf-unit $unit $child $letter $sum"
   done
   for one in /sys/class/hwmon/hwmon*; do
     { read -r value <"$one/name"; } 2>/dev/null && [ "$value" = amdgpu ] || continue
@@ -192,7 +208,7 @@ evidence() {
     if command -v py-spy >/dev/null && case $(readlink "/proc/$child/exe") in *python*) : ;; *) false ;; esac; then
       timeout 10 py-spy dump --pid "$child"
     elif command -v gdb >/dev/null; then
-      timeout 20 gdb -p "$child" -batch -nx -ex 'thread apply all bt 20' </dev/null
+      timeout 10 gdb -p "$child" -batch -nx -ex 'thread apply all bt 20' </dev/null
     else
       echo "No stacks: this node has neither gdb nor py-spy."
     fi 2>&1 | tail -n 400
@@ -202,6 +218,13 @@ evidence() {
   df -h "$folder" 2>/dev/null
   echo "== the kernel"
   dmesg 2>&1 | tail -n 100
+}
+
+# Keeps the logs of the units $2... of the service $1 short.
+trim_logs() {
+  place "$1" || return 1
+  shift
+  for unit; do trim "$folder/$unit.log" 67108864; done
 }
 
 # The services whose files are in this home, and where the file $1 of each is.
