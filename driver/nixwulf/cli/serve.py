@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +15,10 @@ from nixwulf.core.errors import EXIT_RUN_FAILED, GateError, InputError
 from nixwulf.core.text import as_typed, clean, plural, slug
 
 if TYPE_CHECKING:
-    from nixwulf.sweep.serve.control import Found
+    from nixwulf.sweep.serve.control import LiveService
 
 _LONGEST_NAME = 24
+_TROUBLE = frozenset({"stalled", "dead", "down", "restarting", "stopped"})
 
 
 class _ServeGroup(options.NamedGroup):
@@ -46,9 +47,13 @@ def serve() -> None:
 @options.cluster_or_lab
 @click.option("--only", metavar="EXPR", default="", help="Which case, such as 'nodes=2'.")
 @click.option("--name", metavar="NAME", help="Of the service (default: that of the file).")
-@click.option("--slots", type=click.IntRange(1, 1024), help="Requests at once.")
-@click.option("--context", type=click.IntRange(64), help="Tokens of a request with its answer.")
-@click.option("--port", type=click.IntRange(1024, 65534), help="Of the URL, on the loopback.")
+@click.option("--slots", type=click.IntRange(0, 1024), default=0, help="Requests at once.")
+@click.option(
+    "--context", type=click.IntRange(0), default=0, help="Tokens of a request with its answer."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65534), default=0, help="Of the URL, on the loopback."
+)
 @click.option(
     "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
 )
@@ -59,9 +64,9 @@ def start(
     cluster: str | None,
     only: str,
     name: str | None,
-    slots: int | None,
-    context: int | None,
-    port: int | None,
+    slots: int,
+    context: int,
+    port: int,
     waive: tuple[str, ...],
     fetch: bool,
     quiet: bool,
@@ -82,11 +87,11 @@ def start(
     from nixwulf.nodes.ssh import connections, each, open_all
     from nixwulf.sweep.recording import make_progress
     from nixwulf.sweep.serve import control, trial
-    from nixwulf.sweep.serve.service import ServiceEvent, check_name, moment
+    from nixwulf.sweep.serve.service import check_name
     from nixwulf.sweep.session import Models, Session
 
     called = check_name(name or slug(Path(target).stem.lower(), _LONGEST_NAME) or "service")
-    wish = trial.Wish(target, only, called, slots or 0, context or 0, port or 0, waive)
+    wish = trial.Wish(target, only, called, slots, context, port, waive)
     machines, config = options.find_cluster(cluster)
     plan = trial.plan_of(wish, machines)
     wanted = {node.name for node in plan.cases[0].nodes_of(machines)}
@@ -95,9 +100,9 @@ def start(
     if failures := open_all(nodes.values()):
         raise GateError(next(iter(failures.values())))
     if any(one.service.name == called for one in control.find_all(nodes)):
+        stop_it = as_typed("serve", "stop", called, "--forget")
         raise InputError(
-            f"{called!r} is served already; stop it by {as_typed('serve', 'stop', called)}, or "
-            "give another --name."
+            f"{called!r} is here already; end it by {stop_it}, or give another --name."
         )
     folder = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-serve-{called}"
     up = next((one for one in lab.labs() if one.ssh_config == config), None)
@@ -109,40 +114,38 @@ def start(
             opened = Session(machines, nodes, up, hold, Models(fetch, progress.building))
             record = trial.measure(plan, opened, folder, progress)
             service, commands = trial.service_of(record, plan, wish)
-            found = control.Found(service, nodes)
-            control.place(service, commands, nodes)
-            found = control.bring_up(found, progress.step)
+            live = control.LiveService(service, nodes)
+            control.place(live, commands)
+            live = control.bring_up(live, progress.step)
     finally:
         hold.release()
-    for group in found.service.groups:
-        event = ServiceEvent(called, group.name, moment(), "idle", "It was started.", "started")
-        control.record_event(found, event)
-    _tell(found, control.start_watch(found), cluster)
+    _goes_on(live, "It was started.")
 
 
-def _tell(found: Found, problems: list[str], cluster: str | None) -> None:
-    """Print where it is, what its watch goes by, and what to know."""
-    service = found.service
-    click.echo(f"{service.name} answers on node {service.head}: {service.url}")
-    limits = service.limits
-    click.echo(
-        f"Restarted when it holds a request and nothing moves for {limits.still_s:.0f} s, by the "
-        f"run {service.record}."
-    )
-    host = found.head.argv()[1:-1]
-    lead = shlex.join(["ssh", *host[: host.index("-o")], "-NL", f"{service.port}:127.0.0.1:"])
-    click.echo(f"From here: {lead}{service.port} {service.host(service.head).ssh}")
-    for problem in problems:
-        click.echo(problem, err=True)
-    more = [] if cluster is None else ["--cluster", cluster]
-    click.echo(f"To see how it is: {as_typed('serve', 'status', service.name, *more)}")
-
-
-def _find(name: str | None, cluster: str | None) -> Found:
+def _goes_on(live: LiveService, why: str) -> None:
+    """Start the watch of a service that answers; print where it is, and what to know."""
     from nixwulf.sweep.serve import control
 
-    _, nodes, _ = options.find_nodes(cluster, ())
-    return control.find(nodes, name)
+    service = live.service
+    control.note(live, "idle", why, "started")
+    for problem in control.start_watch(live):
+        click.echo(problem, err=True)
+    given = live.head.options
+    lead = ["ssh", *(given[:2] if given[:1] == ("-F",) else ()), "-NL"]
+    own = f"{service.port}:127.0.0.1:{service.port}"
+    click.echo(f"{service.name} answers on node {service.head}: {service.url}")
+    click.echo(f"From here: {shlex.join([*lead, own, service.host(service.head).ssh])}")
+    click.echo(
+        f"It is started again when it holds a request and nothing moves for "
+        f"{service.limits.still_s:.0f} s, by its run {service.record}; see "
+        f"{as_typed('serve', 'status', service.name)}."
+    )
+
+
+def _find(name: str | None, cluster: str | None) -> LiveService:
+    from nixwulf.sweep.serve import control
+
+    return control.find(options.find_nodes(cluster, ())[1], name)
 
 
 @serve.command("ls")
@@ -157,8 +160,7 @@ def ls(cluster: str | None, form: str) -> None:
     """
     from nixwulf.sweep.serve import control
 
-    _, nodes, _ = options.find_nodes(cluster, ())
-    found = [one.service for one in control.find_all(nodes)]
+    found = [one.service for one in control.find_all(options.find_nodes(cluster, ())[1])]
     if form == "json":
         options.print_json([one.document() for one in found])
         return
@@ -182,25 +184,24 @@ def status(name: str | None, cluster: str | None, form: str) -> None:
     """
     from nixwulf.sweep.serve import control
 
-    found = _find(name, cluster)
-    seen: dict[str, Any] = control.status(found)
-    watched = control.watch_runs(found)
-    servers = seen.get("servers", {})
-    document = {"name": found.service.name, "url": found.service.url, "watched": watched, **seen}
+    live = _find(name, cluster)
+    service, seen = live.service, control.status(live)
     if form == "json":
-        options.print_json(document, "service-status")
+        known = {"name": service.name, "url": service.url, **seen}
+        options.print_json(known, "service-status")
     else:
-        click.echo(f"{found.service.name} on {found.service.head}: {found.service.url}")
-        for server, one in servers.items():
-            held = "" if one["requests"] is None else f", {plural(one['requests'], 'request')}"
-            restarts = f", {plural(one['restarts'], 'restart')} in an hour"
-            click.echo(clean(f"  {server}: {one['state']}{held}{restarts} {one['why']}".rstrip()))
-        click.echo(f"  as of {seen['at']}" if seen else "  nothing was seen yet")
-        if not watched:
-            again = as_typed("serve", "restart", found.service.name)
-            click.echo(f"Its watch does not run; start it again by {again}.", err=True)
-    bad = {"stalled", "dead", "down", "restarting"}
-    if not watched or any(one["state"] in bad for one in servers.values()):
+        click.echo(f"{service.name} on {service.head}: {service.url}")
+        for server, one in seen["servers"].items():
+            held = plural(one.get("requests") or 0, "request")
+            words = (
+                f"{one['state']}, {held}, {plural(one.get('restarts', 0), 'restart')} in an hour"
+            )
+            click.echo(clean(f"  {server}: {words} {one['why']}".rstrip()))
+        click.echo(f"  as of {seen.get('at', 'never')}")
+    if not seen["watched"]:
+        again = as_typed("serve", "restart", service.name)
+        click.echo(f"Its watch does not run; start it again by {again}.", err=True)
+    if not seen["watched"] or any(one["state"] in _TROUBLE for one in seen["servers"].values()):
         options.end(EXIT_RUN_FAILED)
 
 
@@ -218,9 +219,9 @@ def logs(name: str | None, cluster: str | None, chosen: tuple[str, ...], lines: 
     """
     from nixwulf.sweep.serve import control
 
-    for node, unit, text in control.logs(_find(name, cluster), lines, chosen):
+    for where, text in control.logs(_find(name, cluster), lines, chosen):
         for line in clean(text).splitlines():
-            click.echo(f"{node} {unit}: {line}")
+            click.echo(f"{where}: {line}")
 
 
 @serve.command()
@@ -238,10 +239,8 @@ def events(name: str | None, cluster: str | None, lines: int, form: str) -> None
     from nixwulf.sweep.serve import control
 
     for one in control.events(_find(name, cluster), lines):
-        if form == "json":
-            click.echo(json.dumps(one))
-        else:
-            click.echo(clean(f"{one['at']} {one['server']}: {one['action']}: {one.get('why', '')}"))
+        words = f"{one['at']} {one['server']}: {one['action']}: {one.get('why', '')}"
+        click.echo(json.dumps(one) if form == "json" else clean(words))
 
 
 @serve.command()
@@ -256,19 +255,13 @@ def stop(name: str | None, cluster: str | None, forget: bool) -> None:
       nixwulf serve stop chat
     """
     from nixwulf.sweep.serve import control, units
-    from nixwulf.sweep.serve.service import ServiceEvent, moment
 
-    found = _find(name, cluster)
-    options.require_none(control.take_down(found))
-    service = found.service
-    for group in service.groups:
-        event = ServiceEvent(
-            service.name, group.name, moment(), "dead", "It was stopped.", "stopped"
-        )
-        control.record_event(found, event)
-    for host in service.hosts if forget else ():
-        units.forget(found.nodes[host.name], service.name)
-    click.echo(f"{service.name} is stopped.")
+    live = _find(name, cluster)
+    options.require_none(control.take_down(live))
+    control.note(live, "dead", "It was stopped.", "stopped")
+    for host in live.service.hosts if forget else ():
+        units.forget(live.nodes[host.name], live.service.name)
+    click.echo(f"{live.service.name} is stopped.")
 
 
 @serve.command()
@@ -282,19 +275,12 @@ def restart(name: str | None, cluster: str | None) -> None:
       nixwulf serve restart chat
     """
     from nixwulf.sweep.serve import control
-    from nixwulf.sweep.serve.service import ServiceEvent, moment
 
-    found = _find(name, cluster)
-    options.require_none(control.take_down(found))
-    control.require_ports(found.service, found.nodes)
-    found = control.bring_up(found, lambda words: click.echo(words, err=True))
-    service = found.service
-    for group in service.groups:
-        event = ServiceEvent(
-            service.name, group.name, moment(), "idle", "It was started again.", "started"
-        )
-        control.record_event(found, event)
-    _tell(found, control.start_watch(found), cluster)
+    live = _find(name, cluster)
+    options.require_none(control.take_down(live))
+    control.require_ports(live)
+    live = control.bring_up(live, lambda words: click.echo(words, err=True))
+    _goes_on(live, "It was started again.")
 
 
 @serve.command(hidden=True)

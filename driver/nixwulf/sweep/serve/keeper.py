@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from nixwulf.core import web
 from nixwulf.core.errors import NixwulfError
@@ -23,14 +22,12 @@ from nixwulf.core.schema import check
 from nixwulf.nodes.process import Hold
 from nixwulf.nodes.ssh import Connection, ThisMachine, connect, each
 from nixwulf.sweep.serve import control, counters, units
-from nixwulf.sweep.serve.counters import CounterSource, ServerCounters
 from nixwulf.sweep.serve.service import (
     EVENTS,
     FILE,
     PROXY,
     STATUS,
     ServedGroup,
-    Service,
     ServiceEvent,
     moment,
     read_service,
@@ -50,24 +47,14 @@ from nixwulf.sweep.serve.watch import (
 )
 
 LOOK_S = 5.0
-_CANARY_S = 60.0
-_HOLD_S, _TIDY_S = 60.0, 300.0
+_CANARY_S, _HOLD_S, _TIDY_S = 60.0, 60.0, 300.0
 _KEPT_SAMPLES = 60
+_MOST_EVENTS = 1 << 26
 # Of statuses that a server gives to a request of ours: these say that it works, and is busy.
 _BUSY = frozenset({429, 503})
 _SERVER_ERROR = 500
-
-
-def home(name: str) -> Path:
-    """The folder of a service on this machine, its head."""
-    return Path.home() / ".local" / "state" / "nixwulf" / "serve" / name
-
-
-def connections(service: Service) -> dict[str, Connection]:
-    """The nodes of a service, as its head reaches them: itself without ssh."""
-    others = [one.node for one in service.hosts if one.name != service.head]
-    own = ThisMachine(service.host(service.head).node, ())
-    return {service.head: own, **connect(others)}
+Looks = Mapping[str, NodeLook | None]
+"""By node; None of one that did not answer."""
 
 
 @dataclass
@@ -77,29 +64,27 @@ class TryOut:
     state: Canary = "none"
     text: str | None = None
     sent: float = float("-inf")
-    number: int = 0
 
 
 @dataclass
 class Guarded:
     """A server under watch.
 
-    source: of its counters, once they are known; samples: the last ones, for evidence. repair: a
-    restart that goes on. restarts: their times of the last hour, seconds since 1970. down: whether
-    it is left alone; waits: whether a restart waits for a node. troubled_at: monotonic, of the
-    trouble that is not healed yet.
+    path: of its counters, once it is known; samples: the last ones, for evidence. repair: a restart
+    that goes on; restarts: times of those before, seconds since 1970; restarted_at: monotonic, of
+    one after which it has not answered yet. down: why it is left alone; waits: for a node.
     """
 
     group: ServedGroup
     watched: Watched = field(default_factory=Watched)
-    source: CounterSource | None = None
+    path: str = ""
     canary: TryOut = field(default_factory=TryOut)
     samples: list[ServerSample] = field(default_factory=list)
     repair: Future[None] | None = None
     restarts: list[float] = field(default_factory=list)
+    restarted_at: float | None = None
     down: str = ""
     waits: bool = False
-    restarted_at: float | None = None
 
 
 class Keeper:
@@ -107,9 +92,12 @@ class Keeper:
 
     def __init__(self, name: str) -> None:
         """Read the service and its earlier events; raises InputError where there is none."""
-        self.folder = home(name)
+        self.folder = Path.home() / ".local" / "state" / "nixwulf" / "serve" / name
         self.service = read_service(read_text(self.folder / FILE), str(self.folder / FILE))
-        self.nodes = connections(self.service)
+        head = self.service.host(self.service.head)
+        others = [one.node for one in self.service.hosts if one is not head]
+        self.nodes: dict[str, Connection] = {head.name: ThisMachine(head.node, ())}
+        self.nodes |= connect(others)
         self.servers = [Guarded(group) for group in self.service.groups]
         self._hold = Hold(f"service {name!r}")
         self._held, self._tried_hold, self._tidied = False, float("-inf"), float("-inf")
@@ -118,25 +106,17 @@ class Keeper:
         self._remember()
 
     def _remember(self) -> None:
-        """Restarts of the last hour count, also those before this process began."""
-        for one in self._events():
-            for server in self.servers:
-                if one.get("server") != server.group.name:
-                    continue
-                if one["action"] == "started":
-                    server.restarts.clear()
-                elif one["action"] == "restarted":
-                    server.restarts.append(seconds_of(str(one["at"])))
-
-    def _events(self) -> list[dict[str, Any]]:
-        found = []
+        """Restarts count since a person last started the service, also by a watch before this."""
+        servers = {one.group.name: one for one in self.servers}
         with suppress(NixwulfError):
-            for line in read_text(self.folder / EVENTS, 1 << 26).splitlines():
-                with suppress(ValueError, NixwulfError):
-                    document = json.loads(line)
-                    check(document, "event", EVENTS)
-                    found.append(document)
-        return found
+            for line in read_text(self.folder / EVENTS, _MOST_EVENTS).splitlines():
+                with suppress(ValueError, KeyError, NixwulfError):
+                    event = json.loads(line)
+                    check(event, "event", EVENTS)
+                    if event["action"] == "started":
+                        servers[event["server"]].restarts.clear()
+                    elif event["action"] == "restarted":
+                        servers[event["server"]].restarts.append(seconds_of(event["at"]))
 
     def run(self) -> None:
         """Watch for ever."""
@@ -155,7 +135,11 @@ class Keeper:
         looks = self._looks()  # later than that: a look during a restart finds processes missing
         for server in whole:
             self._judge(server, looks)
-        self._keep_url(looks)
+        look = looks[self.service.head]
+        if self.service.proxied and look and not look.units[PROXY].process:
+            print(f"{moment()} nginx has ended, and is started again", flush=True)
+            with suppress(NixwulfError):
+                units.start(self.nodes[self.service.head], self.service.name, PROXY)
         self._tell()
 
     def _is_whole(self, server: Guarded) -> bool:
@@ -174,15 +158,15 @@ class Keeper:
             self._hold.take(self.nodes.values())
             self._held = True
 
-    def _looks(self) -> dict[str, NodeLook | None]:
+    def _looks(self) -> Looks:
         service = self.service
+        tidy = time.monotonic() - self._tidied > _TIDY_S
+        if tidy:
+            self._tidied = time.monotonic()
 
-        def one(item: tuple[str, Connection]) -> NodeLook | None:
-            name, node = item
-            own = [
-                *service.of(name),
-                *([PROXY] if service.proxied and name == service.head else []),
-            ]
+        def look(name: str) -> NodeLook | None:
+            node, own = self.nodes[name], [*service.of(name)]
+            own += [PROXY] if service.proxied and name == service.head else []
             try:
                 if tidy:
                     units.trim(node, service.name, own)
@@ -191,43 +175,49 @@ class Keeper:
             except NixwulfError:
                 return None
 
-        tidy = time.monotonic() - self._tidied > _TIDY_S
-        if tidy:
-            self._tidied = time.monotonic()
+        return dict(zip(self.nodes, each(look, self.nodes), strict=True))
 
-        return dict(zip(self.nodes, each(one, self.nodes.items()), strict=True))
-
-    def _judge(self, server: Guarded, looks: Mapping[str, NodeLook | None]) -> None:
+    def _judge(self, server: Guarded, looks: Looks) -> None:
         sample = self._sample(server, looks)
         server.samples = [*server.samples[1 - _KEPT_SAMPLES :], sample]
         server.watched = step(server.watched, sample, self.service.limits)
         lost = [one.node for one in sample.ranks if one.running is None]
         if server.watched.troubled:
-            if lost:
-                self._wait_for(server, lost[0])
+            if gone := lost[0] if lost else self._cut_off(server):
+                if not server.waits:
+                    why = f"{server.watched.why} It is restarted when node {gone!r} is back."
+                    self._event(server, "waits", why)
+                server.waits = True
             else:
                 server.repair = self._pool.submit(self._repair, server)
             return
         server.waits = False
         state, canary = server.watched.state, server.canary
         if server.restarted_at and (canary.state == "answered" or state == "decoding"):
-            self._healed(server)
+            self._healed(server, server.restarted_at)
         if state == "idle" and canary.state != "waiting":
             doubt = lost or any(one.stopped for one in sample.ranks)
             if doubt or time.monotonic() - canary.sent > _CANARY_S:
                 self._try_out(server)
 
-    def _sample(self, server: Guarded, looks: Mapping[str, NodeLook | None]) -> ServerSample:
-        group, ranks = server.group, []
-        for one in group.units:
+    def _cut_off(self, server: Guarded) -> str:
+        """A node without which a restart would not help, or nothing."""
+        with suppress(NixwulfError):
+            return control.cut_off(self.service, server.group, self.nodes)
+        return ""
+
+    def _sample(self, server: Guarded, looks: Looks) -> ServerSample:
+        ranks = []
+        for one in server.group.units:
             look = looks[one.node]
             sign = look.units.get(one.unit) if look else None
-            if sign is None:
-                ranks.append(RankSign(one.unit, one.node, None))
-            else:
-                running = sign.process > 0
-                ranks.append(RankSign(one.unit, one.node, running, sign.stopped, sign.cpu_s))
-        told = self._told(server)
+            known = (sign.process > 0, sign.stopped, sign.cpu_s) if sign else (None,)
+            ranks.append(RankSign(one.unit, one.node, *known))
+        fetch = partial(self._fetch, server.group)
+        if not server.path:
+            with suppress(web.NoAnswer):
+                server.path = counters.find_path(fetch)
+        told = counters.read(fetch, server.path or counters.MODELS)
         powers = [look.watts for look in looks.values() if look and look.watts is not None]
         return ServerSample(
             time.monotonic(),
@@ -236,119 +226,89 @@ class Keeper:
             told.prompted,
             told.generated,
             told.requests,
-            self._carried(group, looks),
+            self._carried(server.group, looks),
             sum(powers) if len(powers) == len(looks) else None,
             server.canary.state,
         )
 
-    def _told(self, server: Guarded) -> ServerCounters:
-        fetch = partial(self._fetch, server.group)
-        if server.source is None:
-            with suppress(web.NoAnswer):
-                server.source = counters.find_source(fetch)
-        return counters.read(fetch, server.source)
-
     def _fetch(self, group: ServedGroup, path: str) -> web.Reply:
         return web.fetch(web.client(group.base_url), "GET", path, counters.ANSWER_S)
 
-    def _carried(self, group: ServedGroup, looks: Mapping[str, NodeLook | None]) -> int | None:
-        """Bytes of the fabric at the other nodes of a server, without ssh's own; None of one node.
+    def _carried(self, group: ServedGroup, looks: Looks) -> int | None:
+        """Bytes of the fabric at the other nodes of a server, less those of the watch's own ssh.
 
-        Of a node that does not answer nothing is known, and so nothing of the sum.
+        None of one node, and where a node does not answer.
         """
-        found = 0
         others = {one.node for one in group.units} - {group.head}
+        found = 0
         for name in others:
             host, look = self.service.host(name), looks[name]
             if look is None:
                 return None
             told = look.counters
-            for interface in host.interfaces:
-                own = told.own if interface == told.management else 0
-                found += told.interfaces.get(interface, 0) - own
+            found += sum(told.interfaces.get(one, 0) for one in host.interfaces)
+            found -= told.own if told.management in host.interfaces else 0
             found += sum(told.rdma[one].carried for one in host.devices if one in told.rdma)
         return found if others else None
 
     def _try_out(self, server: Guarded) -> None:
         """Send the request that shows whether an idle server works, and do not wait for it."""
-        canary = server.canary
-        canary.number += 1
-        canary.state, canary.sent = "waiting", time.monotonic()
-        number = canary.number
+        canary = server.canary = TryOut("waiting", sent=time.monotonic())
         path, body = self.service.canary
         limit = 2 * self.service.limits.still_s + _CANARY_S
 
         def ask() -> None:
             state: Canary = "none"
-            text = None
             with suppress(web.NoAnswer):
                 reply = web.fetch(web.client(server.group.base_url), "POST", path, limit, json=body)
-                text = control.text_of(reply)
+                canary.text = control.text_of(reply)
                 refused = reply.status >= _SERVER_ERROR and reply.status not in _BUSY
-                state = "answered" if text is not None else "failed" if refused else "none"
-            if canary.number == number:  # else it was one of before a restart
-                canary.state, canary.text = state, text
+                answered = canary.text is not None
+                state = "answered" if answered else "failed" if refused else "none"
+            canary.state = state  # of one before a restart nobody reads it
 
         threading.Thread(target=ask, daemon=True).start()
 
-    def _healed(self, server: Guarded) -> None:
-        began = server.restarted_at or 0.0
+    def _healed(self, server: Guarded, since: float) -> None:
         server.restarted_at = None
-        same = server.canary.text in (None, self.service.text)
-        self._event(
-            server,
-            "healed",
-            "It answers again."
-            if same
-            else f"It answers again, with another text than at first: {server.canary.text!r}.",
-            seconds={"healed": round(time.monotonic() - began, 1)},
-        )
-
-    def _wait_for(self, server: Guarded, node: str) -> None:
-        if not server.waits:
-            server.waits = True
-            self._event(
-                server, "waits", f"{server.watched.why} It is restarted when {node!r} does."
-            )
+        why = "It answers again."
+        if server.canary.text not in (None, self.service.text):
+            why = f"It answers again, with another text than at first: {server.canary.text!r}."
+        self._event(server, "healed", why, seconds={"healed": round(time.monotonic() - since, 1)})
 
     def _repair(self, server: Guarded) -> None:
         """Keep evidence, then restart a server, or leave it down; raises nothing."""
-        noticed = {"noticed": round(server.watched.still_s, 1)}
-        began = time.monotonic()
-        kept = self._evidence(server)
+        began, why = time.monotonic(), server.watched.why
+        still = {"noticed": round(server.watched.still_s, 1)}
+        kept = self._evidence(server.group, server.samples)
         server.restarts = recent(server.restarts, time.time())
-        why = server.watched.why
         try:
             control.stop_server(self.service, server.group, self.nodes)
             if stay_down(server.restarts, time.time()):
-                hour = f"{MOST_RESTARTS} restarts in {HOUR_S / 60:.0f} min did not help"
-                self._leave_down(server, f"{why} It stays down, for {hour}.", kept, noticed)
+                server.down = (
+                    f"{why} It stays down, for {MOST_RESTARTS} restarts in {HOUR_S / 60:.0f} min "
+                    "did not help."
+                )
+                self._event(server, "down", server.down, kept, still)
                 return
             server.restarts.append(time.time())
-            self._event(server, "restarted", why, kept, noticed)
-            server.canary = TryOut()
-            server.source = None
+            self._event(server, "restarted", why, kept, still)
+            server.canary, server.path = TryOut(), ""
             control.start_server(self.service, server.group, self.nodes)
             server.restarted_at = began
         except units.Gone as error:
-            self._leave_down(server, f"It stays down: {error.message}", kept, noticed)
+            with suppress(NixwulfError):
+                control.stop_server(self.service, server.group, self.nodes)
+            server.down = f"It stays down: {error.message}"
+            self._event(server, "down", server.down, kept)
         except Exception as error:  # the watch goes on whatever came, and tries it again
             self._event(server, "waits", f"It could not be restarted: {error}")
         server.watched = Watched()
 
-    def _leave_down(
-        self, server: Guarded, why: str, kept: str, seconds: Mapping[str, float]
-    ) -> None:
-        with suppress(NixwulfError):
-            control.stop_server(self.service, server.group, self.nodes)
-        server.down = why
-        self._event(server, "down", why, kept, seconds)
-
-    def _evidence(self, server: Guarded) -> str:
+    def _evidence(self, group: ServedGroup, samples: list[ServerSample]) -> str:
         """A folder with all that may tell why: a file a node, and the last samples."""
-        name = f"evidence/{moment().replace(':', '')}-{server.group.name}"
+        name = f"evidence/{moment().replace(':', '')}-{group.name}"
         folder = self.folder / name
-        group = server.group
         names = list(dict.fromkeys(one.node for one in group.units))
 
         def of(node: str) -> str:
@@ -358,7 +318,7 @@ class Keeper:
             folder.mkdir(parents=True, mode=0o700)
             for node, text in zip(names, each(of, names), strict=True):
                 write_atomically(folder / f"{node}.txt", text)
-            write_json(folder / "samples.json", [asdict(one) for one in server.samples])
+            write_json(folder / "samples.json", [asdict(one) for one in samples])
         except (OSError, NixwulfError):  # as of a full disk, which is no reason not to restart
             return ""
         return name
@@ -371,31 +331,17 @@ class Keeper:
         evidence: str = "",
         seconds: Mapping[str, float] | None = None,
     ) -> None:
+        name, state, count = server.group.name, server.watched.state, len(server.restarts)
+        at, known = moment(), seconds or {}
         event = ServiceEvent(
-            self.service.name,
-            server.group.name,
-            moment(),
-            server.watched.state,
-            why,
-            action,
-            evidence,
-            seconds or {},
-            len(server.restarts),
+            self.service.name, name, at, state, why, action, evidence, known, count
         )
         document = event.document()
-        print(f"{event.at} {event.server}: {event.action}: {event.why}", flush=True)
+        print(f"{at} {name}: {action}: {why}", flush=True)
         with suppress(OSError, NixwulfError), self._writing:
             check(document, "event", EVENTS)
             with (self.folder / EVENTS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(document) + "\n")
-
-    def _keep_url(self, looks: Mapping[str, NodeLook | None]) -> None:
-        """nginx holds no state: where it has ended it is started again."""
-        look = looks[self.service.head]
-        if self.service.proxied and look and not look.units[PROXY].process:
-            print(f"{moment()} nginx has ended, and is started again", flush=True)
-            with suppress(NixwulfError):
-                units.start(self.nodes[self.service.head], self.service.name, PROXY)
 
     def _tell(self) -> None:
         """Write what is seen, for 'nixwulf serve status'."""
@@ -409,7 +355,6 @@ class Keeper:
             }
             for one in self.servers
         }
+        document = {"at": moment(), "held": self._held, "servers": servers}
         with suppress(OSError, NixwulfError):
-            write_json(
-                self.folder / STATUS, {"at": moment(), "held": self._held, "servers": servers}
-            )
+            write_json(self.folder / STATUS, document)

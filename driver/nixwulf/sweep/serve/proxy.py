@@ -33,7 +33,7 @@ def config(service: Service, folder: str) -> str:
     return f"""\
 # Of the service {service.name}, written by nixwulf.
 daemon off;
-pid {folder}/nginx.pid;
+pid {folder}/nginx-master;
 error_log stderr warn;
 events {{ worker_connections 4096; }}
 http {{

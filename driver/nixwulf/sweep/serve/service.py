@@ -7,7 +7,7 @@ that they know: no state is on the machine from which it was started.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -42,11 +42,16 @@ def check_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """A node as the watch reaches it; interfaces and devices: its ends on the case's fabric."""
+    """A node as the watch reaches it.
+
+    address: where the head reaches it over the case's fabric, empty of the head itself and where
+    there is none; interfaces and devices: its ends there.
+    """
 
     name: str
     ssh: str
     host_key: str | None = None
+    address: str = ""
     interfaces: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
 
@@ -149,40 +154,33 @@ def read_service(text: str, source: str) -> Service:
     try:
         if document.pop("schema_version") != SCHEMA_VERSION or document.pop("kind") != "service":
             raise ValueError
-        hosts = (
-            Host(**{**one, "interfaces": tuple(one["interfaces"]), "devices": (*one["devices"],)})
-            for one in document["hosts"]
-        )
+        hosts = (Host(**{**one, **_tuples(one)}) for one in document["hosts"])
         groups = (
-            ServedGroup(
-                **{
-                    **one,
-                    "units": tuple(UnitOfServer(**unit) for unit in one["units"]),
-                    "worker_ports": tuple(one["worker_ports"]),
-                }
-            )
+            ServedGroup(**{**one, **_tuples(one), "units": (*map(_unit, one["units"]),)})
             for one in document["groups"]
         )
-        path, body = document["canary"]
-        return Service(
-            **{
-                **document,
-                "hosts": tuple(hosts),
-                "groups": tuple(groups),
-                "limits": WatchLimits(**document["limits"]),
-                "canary": (path, body),
-            }
-        )
-    except (AttributeError, KeyError, TypeError, ValueError, StopIteration):
+        own = {"hosts": (*hosts,), "groups": (*groups,), "canary": (*document["canary"],)}
+        limits = WatchLimits(**document["limits"])
+        return Service(**{**document, **own, "limits": limits})
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(
             f"{source} is no service of version {SCHEMA_VERSION}; the nixwulf that wrote it reads "
             "it, or start the service again."
         ) from None
 
 
+def _tuples(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
+
+
+def _unit(document: Mapping[str, Any]) -> UnitOfServer:
+    return UnitOfServer(**document)
+
+
 def limits_of(record: Record) -> WatchLimits:
     """The limits of a case by its record: loading, the longest prompt at full load, and watts."""
-    waits = [sample for metric in _named(record, "ttft", "itl") for sample in _samples(metric)]
+    metrics = [one for one in record["metrics"] if one["name"] in ("ttft", "itl")]
+    waits = [wait for one in metrics for wait in (*one.get("samples", ()), one["value"])]
     phases = record.get("phases", {})
     loading = phases.get("launch", 0.0) + phases.get("sanity", 0.0)
     return WatchLimits(
@@ -190,15 +188,6 @@ def limits_of(record: Record) -> WatchLimits:
         still_s=max(_LEAST_STILL_S, round(_TIMES * max(waits, default=0.0) / 1000, 1)),
         busy_watts=_busy_watts(record),
     )
-
-
-def _named(record: Record, *names: str) -> Iterator[Mapping[str, Any]]:
-    return (metric for metric in record["metrics"] if metric["name"] in names)
-
-
-def _samples(metric: Mapping[str, Any]) -> list[float]:
-    spread = metric.get("percentiles", {}).values()
-    return [*metric.get("samples", ()), *spread, metric["value"]]
 
 
 def _busy_watts(record: Record) -> float | None:

@@ -7,7 +7,7 @@ of its own nodes, from which the limits of its watch are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Command:
+class UnitCommand:
     """What a unit runs on a node."""
 
     unit: str
@@ -75,10 +75,9 @@ def plan_of(wish: Wish, cluster: Cluster) -> Plan:
     """
     plan = make_plan(_sweep(wish.target), cluster, wish.only, wish.waived)
     if len(plan.cases) > 1:
-        keys = _differing(plan.cases)
         raise InputError(
             f"{wish.target!r} has {plural(len(plan.cases), 'case')} on {cluster.name!r}; choose "
-            f"one by --only, such as --only '{keys}'."
+            "one by --only, such as --only 'nodes=2'; 'nixwulf bench --dry-run' lists them."
         )
     (case,) = plan.cases
     _require_servable(case)
@@ -118,41 +117,20 @@ def _sweep(target: str) -> Sweep:
     )
 
 
-def _differing(cases: Sequence[Case]) -> str:
-    """A query that chooses the first of some cases, as far as one key does."""
-    first, second = ({**one.parameters, **one.document()} for one in cases[:2])
-    first.pop("id"), first.pop("parameters")
-    found = (f"{key}={value}" for key, value in first.items() if second.get(key) != value)
-    return next(found, "nodes=2")
-
-
 def _require_servable(case: Case) -> None:
     """Raise InputError for a case that starts no server, or needs what nobody keeps for it."""
+    values = passthrough.given_variables(case.parameters)
     if case.engine is None:
-        raise InputError(
-            f"The benchmark {case.benchmark!r} measures machines and starts no engine; give a case "
-            "with an engine and a model."
-        )
-    engine = engines.find(case.engine)
-    if engine.elsewhere:
-        raise InputError(
-            f"A case of {case.engine!r} asks a server that already runs; whoever started that "
-            "keeps it."
-        )
-    if case.parameters.get(container.NAME):
-        raise InputError(
-            f"The case runs in the toolbox {case.parameters[container.NAME]!r}, and serve keeps "
-            "programs of the nodes only; take a case without toolbox."
-        )
-    if names := sorted(name for name, value in _variables(case).items() if value is None):
-        raise InputError(
-            f"The case takes {names[0]} from this environment, which nobody keeps for a restart; "
-            "leave it out, or set it on the nodes."
-        )
-
-
-def _variables(case: Case) -> Mapping[str, str | None]:
-    return passthrough.given_variables(case.parameters)
+        why = f"benchmark {case.benchmark!r} starts no engine; give a case with engine and model"
+    elif engines.find(case.engine).elsewhere:
+        why = f"engine {case.engine!r} is a server that already runs; whoever started it keeps it"
+    elif toolbox := case.parameters.get(container.NAME):
+        why = f"toolbox {toolbox!r} is not kept by serve yet; take a case without one"
+    elif names := sorted(name for name, value in values.items() if value is None):
+        why = f"variable {names[0]} is of this environment; set it on the nodes, and leave it out"
+    else:
+        return
+    raise InputError(f"The case cannot be served: its {why}.")
 
 
 def _matrix(case: Case, wish: Wish) -> dict[str, Any]:
@@ -208,7 +186,7 @@ def measure(plan: Plan, opened: Session, folder: Path, observer: Observer) -> Re
     return load(path)
 
 
-def service_of(record: Record, plan: Plan, wish: Wish) -> tuple[Service, list[Command]]:
+def service_of(record: Record, plan: Plan, wish: Wish) -> tuple[Service, list[UnitCommand]]:
     """What stays, by the commands of a trial's record; raises NixwulfError where it cannot."""
     (case,) = plan.cases
     cluster, engine = plan.cluster, engines.find(case.engine or "")
@@ -217,7 +195,7 @@ def service_of(record: Record, plan: Plan, wish: Wish) -> tuple[Service, list[Co
     several = len(alone) > 1
     port = wish.port or engine.api_port
     groups: list[ServedGroup] = []
-    commands: list[Command] = []
+    commands: list[UnitCommand] = []
     for one in alone:
         serving = engine.serve_commands(one)
         if serving.before:
@@ -232,7 +210,8 @@ def service_of(record: Record, plan: Plan, wish: Wish) -> tuple[Service, list[Co
         needs = model if model.startswith("/") else ""
         groups.append(ServedGroup(serving.head, host, port + several, units, engine.ports, needs))
         commands += own
-    hosts = [_host(node, case, cluster) for node in case.nodes_of(cluster)]
+    heads = {one.node: group.head for group in groups for one in group.units}
+    hosts = [_host(node, heads[node.name], case, cluster) for node in case.nodes_of(cluster)]
     service = Service(
         name=wish.name,
         cluster=cluster.name,
@@ -252,19 +231,19 @@ def service_of(record: Record, plan: Plan, wish: Wish) -> tuple[Service, list[Co
     return service, commands
 
 
-def _model(record: Record, answers: Command, engine: Engine) -> str:
+def _model(record: Record, answers: UnitCommand, engine: Engine) -> str:
     """The path or the name of the model; of random weights, as a record has none, of its argv."""
     known = record["model"].get("file") or record["model"].get("hub")
     words = (word for word in answers.argv if word.endswith(engine.model_suffixes or ("/",)))
     return str(known or next(words, ""))
 
 
-def _commands(serving: Serving, host: str, port: int) -> list[Command]:
+def _commands(serving: Serving, host: str, port: int) -> list[UnitCommand]:
     """The units of a server, in the order of starting: the one that answers comes last."""
     servers = [*serving.servers]
     answers = [one for one in servers if one.node == serving.head][-1]
     servers.remove(answers)
-    found: list[Command] = []
+    found: list[UnitCommand] = []
     for one in (*servers, _listening(answers, host, port)):
         names = {command.unit for command in found}
         unit = next(
@@ -272,7 +251,7 @@ def _commands(serving: Serving, host: str, port: int) -> list[Command]:
             for count in range(len(servers) + 1)
             if (name := f"{one.node}-{one.program}{f'-{count + 1}' if count else ''}") not in names
         )
-        found.append(Command(unit, one.node, one.argv, one.environment))
+        found.append(UnitCommand(unit, one.node, one.argv, one.environment))
     return found
 
 
@@ -304,13 +283,16 @@ def _address(cluster: Cluster, first: str, node: str) -> str:
     )
 
 
-def _host(node: Node, case: Case, cluster: Cluster) -> Host:
+def _host(node: Node, head: str, case: Case, cluster: Cluster) -> Host:
+    """A node of a case; head: that of its server, which reaches it over the fabric."""
     others = [other.name for other in case.nodes_of(cluster) if other is not node]
     ends = node.ends(case.fabric, others) if case.fabric else ()
+    near = node.end_to(case.fabric or "", head)
     return Host(
         node.name,
         node.ssh,
         node.host_key,
+        near.address if near and node.name != head else "",
         tuple(end.interface for end in ends),
         tuple(device for end in ends for device in end.rdma_devices),
     )

@@ -57,8 +57,8 @@ def _ask(node: Connection, function: str, *words: str, limit_s: float = 30, stdi
     command = ["sh", "-c", f'{_SHELL}\n{function} "$@"', "sh", *words]
     done = node.run(command, stdin=stdin, timeout_s=limit_s)
     if done.returncode != 0:
-        words_ = " ".join((done.stderr or done.stdout or "it printed nothing").split())
-        raise NixwulfError(f"Node {node.node.name!r} cannot {function.replace('_', ' ')}: {words_}")
+        why = " ".join((done.stderr or done.stdout or "it printed nothing").split())
+        raise NixwulfError(f"Node {node.node.name!r} cannot {function.replace('_', ' ')}: {why}")
     return done.stdout
 
 

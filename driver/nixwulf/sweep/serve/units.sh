@@ -42,6 +42,7 @@ start_unit() {
     return 0
   fi
   if living_unit "$folder/$2"; then return 0; fi
+  clear_session
   trim "$log" 0
   (umask 077 && : >>"$log")
   rm -f "$folder/$2.pid"
@@ -133,7 +134,15 @@ stop_unit() {
     done
     end_all "$child" "$name" ''
   fi
+  clear_session
   rm -f "$folder/$2.pid"
+}
+
+# Ends what is left of the session of $child, whose leader is gone: while it has members, no other
+# process gets that number.
+clear_session() {
+  [ -n "$child" ] && ! [ -e "/proc/$child" ] || return 0
+  for found in $(session "$child"); do kill -KILL "$found" 2>/dev/null; done
 }
 
 # Of a log that has more than $2 bytes the end is kept in another file, so that no log fills a disk.

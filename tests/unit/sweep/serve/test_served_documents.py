@@ -39,7 +39,10 @@ SERVICE = Service(
     record="74d4ae00ef82-r0",
     port=18080,
     proxied=True,
-    hosts=(Host("n1", "n1"), Host("n2", "user@n2", "ssh-ed25519 AAAA", ("eth1",), ("rxe0",))),
+    hosts=(
+        Host("n1", "n1"),
+        Host("n2", "user@n2", "ssh-ed25519 AAAA", "10.77.1.12", ("eth1",), ("rxe0",)),
+    ),
     groups=GROUPS,
     limits=WatchLimits(still_s=90, busy_watts=41.5),
     canary=("/v1/completions", {"prompt": "The quick"}),
@@ -130,23 +133,23 @@ def server(**bodies):
 
 def test_requests_and_tokens_are_read_of_slots():
     fetch = server(slots=json.dumps(SLOTS))
-    found = counters.read(fetch, counters.find_source(fetch))
+    found = counters.read(fetch, counters.find_path(fetch))
     assert found == counters.ServerCounters(True, 1, 15, 26)
     idle = server(slots=json.dumps(SLOTS[:1]))
-    assert counters.read(idle, counters.find_source(idle)) == counters.ServerCounters(True, 0, 0, 0)
+    assert counters.read(idle, counters.find_path(idle)) == counters.ServerCounters(True, 0, 0, 0)
 
 
 def test_requests_and_tokens_are_read_of_metrics_that_prometheus_reads():
     fetch = server(metrics=METRICS)
-    found = counters.read(fetch, counters.find_source(fetch))
+    found = counters.read(fetch, counters.find_path(fetch))
     assert found == counters.ServerCounters(True, 3, 1500, 96)
 
 
 def test_a_server_without_counters_is_only_asked_whether_it_answers():
     fetch = server(v1_models="{}")
-    assert counters.find_source(fetch) is None
-    assert counters.read(fetch, None) == counters.ServerCounters(answers=True)
-    assert counters.read(server(), None) == counters.ServerCounters(answers=False)
+    assert counters.find_path(fetch) == counters.MODELS
+    assert counters.read(fetch, counters.MODELS) == counters.ServerCounters(answers=True)
+    assert counters.read(server(), counters.MODELS) == counters.ServerCounters(answers=False)
 
 
 def test_a_look_has_each_process_with_its_state_and_its_seconds():
