@@ -7,8 +7,8 @@ from pathlib import Path
 from runs import without_runs
 
 MOST_IN_README = 700
-# issue 38: a page of 300 words, docs/serve.md.
-MOST_IN_DOCS = 12_300
+# issue 38: a page of 320 words, docs/serve.md.
+MOST_IN_DOCS = 12_320
 MOST_PAGES = 23
 # Made by tools/what_ran.py and by tools/docs.
 _MADE = ("what-ran.md", "reference/")
