@@ -101,6 +101,7 @@ class Keeper:
         self.servers = [Guarded(group) for group in self.service.groups]
         self._hold = Hold(f"service {name!r}")
         self._held, self._tried_hold, self._tidied = False, float("-inf"), float("-inf")
+        self._opened = {head.name}
         self._pool = ThreadPoolExecutor(len(self.servers))
         self._writing = threading.Lock()
         self._remember()
@@ -171,8 +172,13 @@ class Keeper:
                 if tidy:
                     units.trim(node, service.name, own)
                 counted = bool(service.host(name).interfaces) and name != service.head
-                return units.look(node, service.name, own, counted=counted)
+                found = units.look(node, service.name, own, counted=counted)
+                if name not in self._opened:  # a connection of its own for each look costs 60 ms
+                    self._opened.add(name)
+                    node.open()
+                return found
             except NixwulfError:
+                self._opened -= {name}
                 return None
 
         return dict(zip(self.nodes, each(look, self.nodes), strict=True))
