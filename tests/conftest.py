@@ -43,6 +43,7 @@ MARKS = {
     "lab/test_pinned_host_keys.py": "waits",
     "lab/test_quality_in_the_lab.py": "waits",
     "lab/test_recovering.py": "waits",
+    "lab/test_served_in_the_lab.py": "waits",
     "lab/test_speculation_in_the_lab.py": "waits",
     "lab/test_update.py": "waits",
     "lab/test_vanished_nodes.py": "waits",

@@ -34,7 +34,7 @@ DRIVER = {
     "update": ("nodes", "ops/deploy"),
 }
 # What of those folders no VM test runs.
-NOT_RUN = ("nodes/lab", "nodes/macos.py", "sweep/recipes", "sweep/reproduce")
+NOT_RUN = ("nodes/lab", "nodes/macos.py", "sweep/recipes", "sweep/reproduce", "sweep/serve")
 Result = Mapping[str, Any]
 
 

@@ -22,6 +22,7 @@ Kind = Literal[
     "cluster",
     "command-lines",
     "deployment",
+    "event",
     "known-bad",
     "models",
     "node-models",

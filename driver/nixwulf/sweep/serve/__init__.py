@@ -1,0 +1,1 @@
+"""Serve: what a benchmark can run, kept running on one URL and watched by its progress."""
