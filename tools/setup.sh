@@ -5,7 +5,7 @@
 # System packages come through apt: as root or by sudo after saying which, else by a command that
 # you run. No service is started or enabled: the lab needs the program sshd, and where it is missing
 # its package is unpacked into the user's cache instead of installed, because installing it would
-# open a port on this machine.
+# open a port on this machine. So it is with nginx for the tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -73,18 +73,19 @@ install_packages() {
     apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
 
-unpack_sshd() {
-  if has sshd || [ -x "$cache/openssh/usr/sbin/sshd" ]; then return; fi
-  has apt-get || fail "the lab needs the program sshd (OpenSSH server); install it."
-  echo "setup: unpacking sshd into $cache/openssh (not installed, no service is enabled)"
+# unpack PROGRAM FOLDER PACKAGE WHY
+unpack() {
+  if has "$1" || [ -x "$cache/$2/usr/sbin/$1" ]; then return; fi
+  has apt-get || fail "$4 the program $1; install it."
+  echo "setup: unpacking $1 into $cache/$2 (not installed, no service is enabled)"
   local folder
   folder=$(mktemp -d)
-  (cd "$folder" && apt-get -qq download openssh-server 2>/dev/null) ||
-    fail "apt-get cannot download openssh-server; run 'apt-get update' as root, then try again."
+  (cd "$folder" && apt-get -qq download "$3" 2>/dev/null) ||
+    fail "apt-get cannot download $3; run 'apt-get update' as root, then try again."
   mkdir -p "$cache"
-  dpkg -x "$folder"/openssh-server_*.deb "$folder/openssh"
-  rm -rf "$cache/openssh"
-  mv "$folder/openssh" "$cache/openssh"
+  dpkg -x "$folder/$3"_*.deb "$folder/$2"
+  rm -rf "${cache:?}/$2"
+  mv "$folder/$2" "$cache/$2"
   rm -rf "$folder"
 }
 
@@ -138,7 +139,8 @@ make_llama_benchy() {
 if [ "${BASH_SOURCE[0]}" != "$0" ]; then return; fi
 mapfile -t packages < <(missing_packages)
 install_packages "${packages[@]}"
-unpack_sshd
+unpack sshd openssh openssh-server "the lab needs"
+[ "$purpose" != tests ] || unpack nginx nginx nginx "the tests of serve need"
 mapfile -t libraries < <(missing_libraries)
 install_packages "${libraries[@]}"
 make_venv

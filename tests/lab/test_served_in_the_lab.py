@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import pytest
 from lab_under_test import cluster_of
 
 from nixwulf.core.errors import EXIT_GATE, EXIT_RUN_FAILED, EXIT_USAGE
+from nixwulf.core.files import cache_dir
 from nixwulf.core.schema import check
 from nixwulf.inventory.cluster import Shape
 from nixwulf.plugins.engines import find
@@ -50,7 +50,7 @@ limits: {{wall_s: 200, progress_s: 60}}
 @pytest.fixture(scope="module")
 def lab(bring_up):
     programs = find("llama.cpp").install_local(lambda step, share: None).programs.values()
-    path = sorted({program.parent for program in programs})
+    path = [*sorted({program.parent for program in programs}), cache_dir() / "nginx/usr/sbin"]
     running = bring_up(cluster_of(2, cable=Shape()), LAB, path=path)
     yield running.lab
     running.lab.down()
@@ -233,9 +233,6 @@ def test_a_port_in_use_is_refused_and_nothing_stays_behind(lab, asked, nodes, ch
     assert left.stdout == ""
 
 
-@pytest.mark.skipif(
-    not shutil.which("nginx", path=f"/usr/sbin:{os.environ['PATH']}"), reason="no nginx here"
-)
 def test_of_two_replicas_one_is_killed_and_no_request_is_lost(chat, asked, nodes):
     asked("serve", "stop", "chat")
     asked("serve", "replicas.yaml", "--name", "pair", "--port", "18090")
