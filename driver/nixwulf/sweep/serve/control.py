@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Required, TypedDict, cast
 
 from nixwulf import __version__
 from nixwulf.core import web
@@ -175,7 +175,7 @@ def reached(node: Connection, host: str, port: int, limit_s: float = _ASK_S) -> 
     """Asks a server through ssh to its node, by method, path and json; raises NoAnswer."""
     with node.forwarded(f"{host}:{port}") as local:
 
-        def ask(method: str, path: str, body: Mapping[str, Any] | None = None) -> web.Reply:
+        def ask(method: str, path: str, body: Mapping[str, object] | None = None) -> web.Reply:
             client = web.client(f"http://{host}:{port}", local)
             return web.fetch(client, method, path, limit_s, json=body)
 
@@ -324,20 +324,37 @@ def note(live: LiveService, state: State, why: str, action: str) -> None:
         units.save(live.head, live.service.name, EVENTS, json.dumps(document) + "\n", add=True)
 
 
-def events(live: LiveService, count: int | None) -> list[dict[str, Any]]:
+def events(live: LiveService, count: int | None) -> list[dict[str, object]]:
     """The last events of a service, the oldest first; a line that is none is left out."""
     text = units.show(live.head, live.service.name, EVENTS, count)
     return [document for line in text.splitlines() if (document := _read(line))]
 
 
-def status(live: LiveService) -> dict[str, Any]:
+class SeenServer(TypedDict, total=False):
+    """A server as the watch last saw it; restarts: of the last hour."""
+
+    state: Required[State]
+    why: Required[str]
+    requests: int | None
+    restarts: int
+
+
+class SeenService(TypedDict, total=False):
+    """A service as its watch last saw it, and whether that runs now; without a look no `at`."""
+
+    watched: Required[bool]
+    servers: Required[Mapping[str, SeenServer]]
+    at: str
+
+
+def status(live: LiveService) -> SeenService:
     """What its watch last saw, and whether it runs now."""
     seen = _read(units.show(live.head, live.service.name, STATUS)) or {}
     look = units.look(live.head, live.service.name, [WATCH])
-    return {"watched": look.units[WATCH].process > 0, "servers": {}, **seen}
+    return cast(SeenService, {"watched": look.units[WATCH].process > 0, "servers": {}, **seen})
 
 
-def _read(text: str) -> dict[str, Any] | None:
+def _read(text: str) -> dict[str, object] | None:
     with suppress(ValueError, RecursionError):
         document = json.loads(text)
         return document if isinstance(document, dict) else None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nixwulf.core import web
 from nixwulf.core.files import shipped_table
@@ -29,12 +28,20 @@ class ServerCounters:
     generated: int | None = None
 
 
+@dataclass(frozen=True)
+class CounterSource:
+    """Where a server may tell them: a path, and the keys of each counter in their order."""
+
+    path: str
+    keys: tuple[Sequence[str], ...]
+
+
 def find_path(fetch: Fetch) -> str:
     """Where a server has counters; of one without, where it answers at all. Raises NoAnswer."""
     for row in _rows():
-        reply = fetch(row["path"])
+        reply = fetch(row.path)
         if reply.ok and _parse(row, reply).requests is not None:
-            return str(row["path"])
+            return row.path
     return MODELS
 
 
@@ -44,26 +51,26 @@ def read(fetch: Fetch, path: str) -> ServerCounters:
         reply = fetch(path)
     except web.NoAnswer:
         return ServerCounters(answers=False)
-    row = next((row for row in _rows() if row["path"] == path), None)
+    row = next((row for row in _rows() if row.path == path), None)
     return _parse(row, reply) if row and reply.ok else ServerCounters(reply.ok)
 
 
-def _rows() -> list[Mapping[str, Any]]:
-    rows: list[Mapping[str, Any]] = shipped_table("serving")["counters"]
-    return rows
+def _rows() -> list[CounterSource]:
+    rows = shipped_table("serving")["counters"]
+    return [CounterSource(row["path"], tuple(row[key] for key in _KEYS)) for row in rows]
 
 
-def _parse(row: Mapping[str, Any], reply: web.Reply) -> ServerCounters:
+def _parse(row: CounterSource, reply: web.Reply) -> ServerCounters:
     """The sums under the keys of a row: of a key that is nowhere there is none.
 
     In JSON a server that holds nothing has no numbers of it either.
     """
     document = reply.json
     if document is not None:
-        held, *tokens = ([*_values(document, row[key])] for key in _KEYS)
+        held, *tokens = ([*_values(document, keys)] for keys in row.keys)
         return ServerCounters(True, *map(sum, (held, *tokens))) if held else ServerCounters(True)
     lines = _LINE.findall(reply.text)
-    found = ([float(value) for name, value in lines if name in row[key]] for key in _KEYS)
+    found = ([float(value) for name, value in lines if name in keys] for keys in row.keys)
     return ServerCounters(True, *(round(sum(one)) if one else None for one in found))
 
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import parse_json
@@ -115,14 +114,14 @@ class Service:
     engine: str
     model: str
     called: str
-    case: Mapping[str, Any]
+    case: Mapping[str, object]
     record: str
     port: int
     proxied: bool
     hosts: tuple[Host, ...]
     groups: tuple[ServedGroup, ...]
     limits: WatchLimits
-    canary: tuple[str, Mapping[str, Any]]
+    canary: tuple[str, Mapping[str, object]]
     text: str = ""
 
     @property
@@ -143,7 +142,7 @@ class Service:
         """The units of a node, of all servers."""
         return tuple(unit for group in self.groups for unit in group.of(node))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As JSON."""
         return {"schema_version": SCHEMA_VERSION, "kind": "service", **asdict(self)}
 
@@ -156,7 +155,13 @@ def read_service(text: str, source: str) -> Service:
             raise ValueError
         hosts = (Host(**{**one, **_tuples(one)}) for one in document["hosts"])
         groups = (
-            ServedGroup(**{**one, **_tuples(one), "units": (*map(_unit, one["units"]),)})
+            ServedGroup(
+                **{
+                    **one,
+                    **_tuples(one),
+                    "units": (*(UnitOfServer(**each) for each in one["units"]),),
+                }
+            )
             for one in document["groups"]
         )
         own = {"hosts": (*hosts,), "groups": (*groups,), "canary": (*document["canary"],)}
@@ -169,12 +174,8 @@ def read_service(text: str, source: str) -> Service:
         ) from None
 
 
-def _tuples(document: Mapping[str, Any]) -> dict[str, Any]:
+def _tuples(document: Mapping[str, object]) -> dict[str, object]:
     return {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
-
-
-def _unit(document: Mapping[str, Any]) -> UnitOfServer:
-    return UnitOfServer(**document)
 
 
 def limits_of(record: Record) -> WatchLimits:
@@ -225,7 +226,7 @@ class ServiceEvent:
     seconds: Mapping[str, float] = field(default_factory=dict)
     restarts: int = 0
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """By the schema of events; what has no value is absent."""
         values = {key: value for key, value in asdict(self).items() if value not in ("", {})}
         return {"schema_version": SCHEMA_VERSION, "kind": "event", **values}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.files import find_input, is_there, read_yaml
@@ -133,7 +132,7 @@ def _require_servable(case: Case) -> None:
     raise InputError(f"The case cannot be served: its {why}.")
 
 
-def _matrix(case: Case, wish: Wish) -> dict[str, Any]:
+def _matrix(case: Case, wish: Wish) -> dict[str, object]:
     """The case as a matrix of one point, whose load is the longest request in every slot."""
     engine = engines.find(case.engine or "")
     own = {*engine.parameters, *OF_EVERY_ENGINE, "servers"}
@@ -298,9 +297,9 @@ def _host(node: Node, head: str, case: Case, cluster: Cluster) -> Host:
     )
 
 
-def _canary(engine: Engine, model: str) -> tuple[str, Mapping[str, Any]]:
+def _canary(engine: Engine, model: str) -> tuple[str, Mapping[str, object]]:
     """A request that every server of an engine answers in a moment, the same each time."""
-    body: dict[str, Any] = {"model": model, "max_tokens": _CANARY_TOKENS, "temperature": 0}
+    body: dict[str, object] = {"model": model, "max_tokens": _CANARY_TOKENS, "temperature": 0}
     api = engine.apis[0]
     asked = {"messages": [{"role": "user", "content": GREEDY}]} if api == "chat" else {}
     return PATHS[api], {**body, **(asked or {"prompt": GREEDY})}
