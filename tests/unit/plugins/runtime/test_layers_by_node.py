@@ -8,7 +8,7 @@ from launch_plan import planned
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.llm.model_facts import Sizes
 from nixwulf.nodes.facts import Facts
-from nixwulf.perf.explain.subject import subject_of
+from nixwulf.perf.explain.subject import RunPlan, subject_of
 from nixwulf.perf.scenarios.candidates import Question
 from nixwulf.perf.scenarios.facts import read_model
 from nixwulf.perf.scenarios.forecast import answer
@@ -120,7 +120,7 @@ def test_the_record_has_what_llama_cpps_log_says_of_each_node(tmp_path):
         "fabric": {"kind": "ethernet", "speed_gbps": 10},
         "cluster": {"platforms": ["framework-desktop"]},
     }  # fmt: skip
-    assert subject_of(record, None).shares == pytest.approx((0.8, 0.2), abs=0.01)
+    assert subject_of(record, RunPlan()).shares == pytest.approx((0.8, 0.2), abs=0.01)
     devices.record_placed(run, "")
     assert "placed" not in run.engine_facts
 

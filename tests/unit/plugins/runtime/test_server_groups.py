@@ -8,7 +8,7 @@ import pytest
 from launch_plan import planned
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster, with_lab_nodes
-from nixwulf.perf.explain.subject import subject_of
+from nixwulf.perf.explain.subject import RunPlan, subject_of
 from nixwulf.perf.scenarios.candidates import Candidate, Question
 from nixwulf.perf.scenarios.facts import read_model
 from nixwulf.perf.scenarios.forecast import answer, forecast, sizes_of
@@ -160,7 +160,7 @@ def test_an_explanation_of_groups_names_what_to_explain_in_their_place():
     case = {"engine": "llama.cpp", "model": MODEL, "nodes": 4, "parallelism": "pipeline"}
     record = {"kind": "run", "case": {**case, "parameters": {"servers": 2}}}
     with pytest.raises(InputError, match="each a server of 2 nodes; explain a run of 2 nodes"):
-        subject_of(record, None)
+        subject_of(record, RunPlan())
 
 
 def test_one_node_is_what_groups_are_held_against():
