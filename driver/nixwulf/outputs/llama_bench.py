@@ -12,7 +12,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -119,7 +119,8 @@ def parse(text: str) -> tuple[LlamaBenchRow, ...]:
     """The results in the order in which they were printed; at least one."""
     keyed = [_json_rows, _csv_rows, _sql_rows] if "avg_ts" in text else []
     tables = [_table_rows] if "|" in text or "\t" in text else []
-    rows = tuple(row for form in (*keyed, *tables) for row in form(text))
+    rows = (*_commanded(text, (row for form in keyed for row in form(text))),)
+    rows += tuple(row for form in tables for row in form(text))
     if not rows:
         raise without_result("llama-bench", "rows of a table, JSON, CSV or SQL", text)
     return rows
@@ -220,6 +221,16 @@ def metric(row: LlamaBenchRow, shown: Set[str] | None, state: str | None = None)
     mean, deviation = row.mean, row.deviation
     conditions = sizes | kept
     return Metric(row.metric, "tok/s", row.samples, state, conditions, value=mean, stddev=deviation)
+
+
+def _commanded(text: str, rows: Iterable[LlamaBenchRow]) -> Iterator[LlamaBenchRow]:
+    """Rows whose form shows no RPC server, with those that the command above them named."""
+    lines = text.splitlines() if "rpc" in text else []
+    commands = {n: one for n in range(1, len(lines) + 1) if (one := _command(lines, n))}
+    for row in rows:
+        above = next((one for n, one in reversed(commands.items()) if n < row.line), "")
+        option = _RPC_OPTION.search(above) if row.rpc_servers is None else None
+        yield replace(row, rpc_servers=len(set(option[1].split(",")))) if option else row
 
 
 def _json_rows(text: str) -> Iterator[LlamaBenchRow]:

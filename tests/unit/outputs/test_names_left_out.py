@@ -103,3 +103,71 @@ def test_the_body_of_a_report_is_kept_or_named(tmp_path):
     assert "Max Model Len (131072)" in first
     assert "safety-critical failure" in rest
     assert "Score -> score of run 1" in rest
+
+
+# hand-made: the end of a run of llama-perplexity (form: tools/perplexity/perplexity.cpp)
+PERPLEXITY = """\
+perplexity: tokenization took 410.11 ms
+perplexity: 1.91 seconds per pass - ETA 4.48 minutes
+[1]4.1210,[2]4.6012
+Final estimate: PPL = 6.3910 +/- 0.03921
+
+llama_perf_context_print:        load time =    2210.91 ms
+llama_perf_context_print: prompt eval time =  251020.10 ms / 288768 tokens (    0.87 ms per token,  1150.38 tokens per second)
+llama_perf_context_print:        eval time =       0.00 ms /     1 runs   (    0.00 ms per token,      inf tokens per second)
+llama_perf_context_print:       total time =  254100.30 ms / 288769 tokens
+"""  # noqa: E501
+
+
+def test_the_estimate_of_a_perplexity_is_named_beside_its_timings(tmp_path):
+    _, rest = said(tmp_path, PERPLEXITY)
+    for one in ("6.3910", "0.03921", "410.11", "1.91"):
+        assert one in rest
+
+
+# hand-made: four streams, all intervals of the first second (form: iperf_api.c of iperf 3)
+STREAMS = "\n".join(
+    [
+        "[ ID] Interval           Transfer     Bitrate         Retr  Cwnd",
+        *(
+            f"[{n:3}]   0.00-1.00   sec  3.1{n} GBytes  26.{n} Gbits/sec    0   3.0{n} MBytes"
+            for n in (5, 7, 9, 6)
+        ),
+        "[SUM]   0.00-1.00   sec  12.4 GBytes   106 Gbits/sec    0",
+        "- - - - - - - - - - - -",
+        "[SUM]   0.00-1.00   sec  12.4 GBytes   106 Gbits/sec    0             sender",
+        "[SUM]   0.00-1.00   sec  12.4 GBytes   106 Gbits/sec                  receiver",
+    ]
+)  # fmt: skip
+
+
+def test_each_stream_of_iperf_is_named(tmp_path):
+    path = tmp_path / "posted.txt"
+    path.write_text(STREAMS)
+    two = UserMetadata(("generic-x86_64",), nodes=2)
+    said_ = "\n".join(reading_of(path, two).sentences(explain=True))
+    assert all(f"3.0{n}" in said_ for n in (5, 7, 9, 6))
+
+
+# hand-made: what Vulkan's back end says of a device (form: ggml/src/ggml-vulkan/ggml-vulkan.cpp)
+DEVICE = """ggml_vulkan: 0 = AMD Radeon Graphics (RADV GFX1151) (radv) | uma: 1 | fp16: 1 | warp size: 64 | shared memory: 65536
+| model | size | params | backend | ngl | test | t/s |
+| ----- | ---: | -----: | ------- | --: | ---: | --: |
+| qwen3 8B Q4_K - Medium | 4.68 GiB | 8.19 B | Vulkan | 99 | pp512 | 121.44 ± 0.55 |
+"""  # noqa: E501
+
+
+def test_the_line_of_a_device_is_no_chat_before_a_table(tmp_path):
+    first, rest = said(tmp_path, DEVICE)
+    assert "warp size (64)" in first + rest
+
+
+def test_json_below_a_command_has_the_servers_that_it_names(records):
+    # hand-made: a row of -o json with its command (form: tools/llama-bench/README.md)
+    text = (
+        "$ llama-bench -m q.gguf --rpc 192.168.100.2:50052 -o json\n"
+        '[{"backends": "Vulkan,RPC", "model_type": "qwen3 32B Q8_0", "n_prompt": 512, "n_gen": 0,'
+        ' "avg_ts": 204.1, "stddev_ts": 0.2}]\n'
+    )
+    (record,) = records(text, UserMetadata(("generic-x86_64",)))
+    assert record["case"]["nodes"] == 2

@@ -278,7 +278,7 @@ class CommandLine:
     several nodes. limits: seconds of a run. images: parts of the names of containers that start it.
     variables: flags of variables that say the same. shared_cache: flags with which all requests
     share one context. within: flags with which the replicas are of the attention alone, on the GPUs
-    of the other split.
+    of the other split. only_flags: its name is a word of sentences too, in which others follow.
     """
 
     engine: str
@@ -294,6 +294,7 @@ class CommandLine:
     variables: Mapping[str, str] = field(default_factory=dict)
     shared_cache: tuple[str, ...] = ()
     within: tuple[str, ...] = ()
+    only_flags: bool = False
 
     def flag(self, name: str) -> Flag | None:
         """By its name, or by a beginning of that name, which argparse takes for it."""
@@ -370,8 +371,11 @@ def find(words: Sequence[str]) -> tuple[CommandLine, Sequence[str]] | None:
     for line in (line for table in tables() for line in table.commands):
         for begins in (begin.split() for begin in line.begins):
             programs = [_program(word) for word in words[:1]]
+            rest = words[len(begins) :]
+            if line.only_flags and rest and rest[0][:1] != "-":
+                continue
             if [*programs, *words[1 : len(begins)]] == begins:
-                return line, words[len(begins) :]
+                return line, rest
     return None
 
 

@@ -121,7 +121,7 @@ def _text(value: Any) -> str:
 _NOT_OF_SERVICES = reasons("services")
 _NO_ENGINE = "it starts no engine that is known"
 _TAKEN = ("command", "entrypoint", "environment")
-_MACRO = re.compile(r"\$\{(\w+)\}")
+_MACRO = re.compile(r"\$\{([\w-]+)\}")
 # Keys of units, by what a compose file calls them; and two that each kind of unit has.
 _STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
 _UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="), ("[program:", "command"))
@@ -192,7 +192,11 @@ def _of_container(
     if begin and rest:
         begin = _split(begin) if isinstance(begin, str) else begin
         rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*map(str, begin)} else rest
-    words = [*_listed(begin), *_listed(rest)]
+    # Compose puts a file's variables into lists as well; two signs are one of the shell's.
+    words = [
+        filled(one, values) if "$" in one.replace("$$", "") and " " not in one else one
+        for one in (*_listed(begin), *_listed(rest))
+    ]
     script = _script(words).replace("$$", "$")
     found = read_text(script, source, values) if recognises(script) else []
     found = [one for one in found if find(one.words)]

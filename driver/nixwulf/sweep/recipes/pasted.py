@@ -156,7 +156,7 @@ def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None)
         for one in re.findall(r"%(\w+)%", text):  # cmd's, as they are written
             shown = shown.replace(f"${{{one}}}", f"%{one}%")
         raise refusal(problem, shown, source.line(shown, line), f"{source}")
-    return script.others
+    return [replace(one, line=source.line(" ".join(one.words), one.line)) for one in script.others]
 
 
 @dataclass

@@ -359,13 +359,14 @@ def _fits(key: str, value: Value, parameters: Mapping[str, Parameter]) -> bool:
 def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
     """The nodes, one GPU each, and how the model is split over them."""
     several = {name: count for name, count in found.splits.items() if count > 1}
+    within = next((one for one in found.line.within if one in found.arguments), "")
+    if within and "replicas" in several:
+        raise InputError(
+            f"{source}: with {within}, replicas {several['replicas']} share their GPUs or weights, and "
+            "a sweep's are servers of their own; leave out one of the two."
+        )
     if len(several) > 1:
         words = " and ".join(f"{name} {count}" for name, count in several.items())
-        if within := next((one for one in found.line.within if one in found.arguments), ""):
-            raise InputError(
-                f"{source}: with {within}, {words} are of the same GPUs, and a sweep splits in one "
-                "way; leave out this flag and the replicas to measure the other split alone."
-            )
         raise InputError(
             f"{source}: it splits the model in two ways at once, {words}, and a sweep does one; "
             "write one of them as 1."

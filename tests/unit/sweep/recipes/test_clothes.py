@@ -226,10 +226,57 @@ CMD ["-m", "/m/a.gguf", "-ub", "1024"]
     assert [one for one in named if "FOO" in one]
 
 
-def test_replicas_of_the_attention_alone_are_no_second_split_to_choose(refused):
-    text = "sglang serve --model-path org/m --tp 16 --dp 8 --enable-dp-attention\n"
-    assert "--enable-dp-attention" in refused(text)
-    assert "--enable-dp-attention" not in refused(text.replace("--enable-dp-attention", ""))
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("sglang serve --model-path org/m --tp 16 --dp 8", "--enable-dp-attention"),
+        ("vllm serve org/m -tp 1 -dp 2", "--enable-expert-parallel"),
+    ],
+)
+def test_replicas_that_share_something_are_no_servers_of_their_own(refused, text, flag):
+    assert flag in refused(f"{text} {flag}\n")
+
+
+def test_experts_are_parallel_within_tensors(imported):
+    block, _ = case(imported, "vllm serve org/m -tp 2 --enable-expert-parallel\n")
+    assert (block["nodes"], block["parallelism"]) == ([2], ["tensor"])
+    assert block["parameters"]["arguments"] == ["--enable-expert-parallel"]
+
+
+def test_a_sentence_about_exo_is_no_command(refused):
+    assert "no file of a server's flags" in refused("exo 1.0 on 2x M4 Pro mini\n", "post.yaml")
+
+
+def test_lists_of_a_compose_file_take_its_defaults(imported):
+    text = """\
+services:
+  a:
+    command:
+      - python3
+      - -m
+      - sglang.launch_server
+      - --model-path
+      - ${MODEL:-org/m}
+      - --context-length=${CTX:-32768}
+"""
+    block, _ = case(imported, text, "compose.yaml")
+    assert (block["engine"], block["model"]) == (["sglang"], ["m"])
+    assert block["parameters"]["max_model_len"] == [32768]
+
+
+def test_macros_of_llama_swap_may_have_hyphens(imported):
+    text = """\
+macros:
+  latest-llama: llama-server --port ${PORT}
+models:
+  small: {cmd: "${latest-llama} -m /m/a.gguf -ub 512"}
+"""
+    assert case(imported, text, "swap.yaml")[0]["engine"] == ["llama.cpp"]
+
+
+def test_the_line_of_a_program_that_is_no_engine_is_named_in_a_unit(refused):
+    text = "[Unit]\nDescription=x\n[Service]\nExecStart=/opt/rpc-server -H 0.0.0.0\n"
+    assert refused(text, "a.service").startswith("line 4: ")
 
 
 def test_a_dockerfile_without_an_image_is_one_sentence(refused):
