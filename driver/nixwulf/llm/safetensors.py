@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import cycle, islice
 from math import prod
 from pathlib import Path
@@ -18,7 +19,7 @@ from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml, shipped_text
 from nixwulf.llm import model_facts, random_model
 from nixwulf.llm.model_facts import FirstBytes, Header, Part, Sizes, TensorSize
-from nixwulf.llm.random_model import SPECIAL_TOKENS, RandomModel, Tensor
+from nixwulf.llm.random_model import RandomModel, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,8 +173,6 @@ def _part(name: str, size: TensorSize, count: int, tied: bool) -> Part:
 
 _NUMPY_TYPES = {"f16": "float16", "f32": "float32"}
 _LAYOUT = 1  # raise it with any change of what the folder holds, so that cached ones are made anew
-_CLASSES = {"llama": "LlamaForCausalLM", "qwen3moe": "Qwen3MoeForCausalLM"}
-_MODEL_TYPES = {"llama": "llama", "qwen3moe": "qwen3_moe"}
 _WEIGHTS = "model.safetensors"
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _OF_LAYER = read_toml(DATA / "safetensors_names.toml")
@@ -259,32 +258,8 @@ def _stored(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.generic]:
 
 
 def _config(model: RandomModel) -> dict[str, object]:
-    config: dict[str, object] = {
-        "architectures": [_CLASSES[model.architecture]],
-        "model_type": _MODEL_TYPES[model.architecture],
-        "dtype": _NUMPY_TYPES[model.weights],
-        "vocab_size": model.vocabulary,
-        "hidden_size": model.hidden,
-        "intermediate_size": model.feed_forward,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.kv_heads,
-        "head_dim": model.head_size,
-        "max_position_embeddings": model.context,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
-        "bos_token_id": SPECIAL_TOKENS.index("<s>"),
-        "eos_token_id": SPECIAL_TOKENS.index("</s>"),
-    }
-    if model.experts:
-        config |= {
-            "num_experts": model.experts,
-            "num_experts_per_tok": model.experts_used,
-            "moe_intermediate_size": model.feed_forward,
-            "norm_topk_prob": True,
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [],
-        }
-    return config
+    sizes = {**asdict(model), "head_size": model.head_size}
+    form: dict[str, Any] = json.loads(shipped_text(f"data/random_models/{model.architecture}.json"))
+    # null in the file: what a model has by its own name for it.
+    form |= {key: sizes[size] for key, size in form.pop("sizes").items()}
+    return form | {"dtype": _NUMPY_TYPES[model.weights]}
