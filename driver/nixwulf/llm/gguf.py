@@ -10,7 +10,7 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -267,8 +267,7 @@ def _write(model: RandomModel, path: Path) -> None:
     import numpy as np
     from gguf import GGUFWriter
 
-    writer = GGUFWriter(path, model.architecture)
-    try:
+    with closing(GGUFWriter(path, model.architecture)) as writer:
         _add_sizes(writer, model)
         _add_vocabulary(writer, model.vocabulary)
         for tensor in model.tensors():
@@ -285,8 +284,6 @@ def _write(model: RandomModel, path: Path) -> None:
         writer.write_ti_data_to_file()
         for tensor in model.tensors():  # one at a time, so a large model needs little memory
             writer.write_tensor_data(_stored(tensor, model))
-    finally:
-        writer.close()
 
 
 def _add_sizes(writer: GGUFWriter, model: RandomModel) -> None:
