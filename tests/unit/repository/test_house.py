@@ -20,7 +20,7 @@ import house
 # files of 250 to 450 lines. `tools/house.py --lines` counts today's.
 # issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,590.
 REACHED = {
-    "lines of Python": 56_714 + 1_590,
+    "lines of Python": 56_711 + 1_590,
     "files of it": 221 + 8,
     "median lines of a file": 257,
     "parameters and results with Any": 349,
