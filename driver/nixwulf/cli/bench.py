@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nixwulf.cli import options
-from nixwulf.core.errors import (
-    EXIT_GATE,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_RUN_FAILED,
-    InputError,
-    NixwulfError,
-)
+from nixwulf.core import errors
+from nixwulf.core.errors import EXIT_GATE, EXIT_OK, EXIT_RUN_FAILED, InputError, NixwulfError
 from nixwulf.core.text import as_typed, did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -376,7 +370,7 @@ def run(
             f"'{resuming(plan, folder, verb)}{allowed.options()}'.",
             err=True,
         )
-        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        raise click.exceptions.Exit(errors.EXIT_INTERRUPTED) from None
 
 
 @contextmanager

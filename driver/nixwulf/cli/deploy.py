@@ -106,7 +106,11 @@ def deploy(
     if dry_run:
         options.end(EXIT_GATE if plan.refusals else 0)
     confirmed = _confirm(plan, yes_wipe)
-    code = _install(cluster, flake, plan, confirmed, found, limit_s)
+    code = _install(cluster, flake, confirmed, found, limit_s) if confirmed else 0
+    left_out = [node for node in plan.nodes if node.method != "check" and node not in confirmed]
+    for node in left_out:
+        click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
+    code = code or (EXIT_GATE if left_out else 0)
     if phase is None and not code:
         paths = _paths(flake, cluster, nodes, prebuilt)
         code = _verify(cluster, list(found.values()), paths, wait_s)
@@ -220,22 +224,6 @@ def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
 
 
 def _install(
-    cluster: Cluster,
-    flake: str,
-    plan: DeployPlan,
-    confirmed: Sequence[NodePlan],
-    connections: Mapping[str, Connection],
-    limit_s: float,
-) -> int:
-    """Install the confirmed nodes of a plan, and name the others; gives the exit code."""
-    code = _install_all(cluster, flake, confirmed, connections, limit_s) if confirmed else 0
-    left_out = [node for node in plan.nodes if node.method != "check" and node not in confirmed]
-    for node in left_out:
-        click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
-    return code or (EXIT_GATE if left_out else 0)
-
-
-def _install_all(
     cluster: Cluster,
     flake: str,
     plans: Sequence[NodePlan],

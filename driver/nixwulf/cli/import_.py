@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from nixwulf.cli.options import (
-    PLATFORM,
-    FilePath,
-    defaulting,
-    json_format,
-    print_json,
-    require_none,
-)
+from nixwulf.cli import options
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import is_there, read_bytes
 from nixwulf.core.text import as_typed, clean, did_you_mean, plural
@@ -31,11 +24,11 @@ if TYPE_CHECKING:
 
 
 @click.command("import")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FilePath())
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.FilePath())
 @click.option(
     "--platform",
     "platforms",
-    type=PLATFORM,
+    type=options.PLATFORM,
     metavar="NAME",
     multiple=True,
     help="Platform of the nodes, of outputs; repeatable, for a mixed cluster.",
@@ -64,17 +57,17 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--quant", metavar="NAME", help="Quantization: Q4_K_M, mxfp4, ...")
-@defaulting("--cluster", metavar="NAME", default="imported", help="What to call the nodes.")
+@options.defaulting("--cluster", metavar="NAME", default="imported", help="What to call the nodes.")
 @click.option("--explain", is_flag=True, help="Show which line gave which number.")
 @click.option("--tool", metavar="NAME", help="The tool, where the content does not show it.")
-@defaulting(
+@options.defaulting(
     "--out",
     metavar="DIR",
-    type=FilePath(),
+    type=options.FilePath(),
     default=Path("runs/imported"),
     help="The folder that 'nixwulf report' takes.",
 )
-@json_format("With json the records are printed, and none is stored.")
+@options.json_format("With json the records are printed, and none is stored.")
 def import_(
     files: tuple[Path, ...],
     platforms: tuple[str, ...],
@@ -83,7 +76,7 @@ def import_(
     quant: str | None,
     out: Path,
     form: str,
-    **options: str | int | tuple[str, ...] | None,
+    **given: str | int | tuple[str, ...] | None,
 ) -> None:
     """Make records of what benchmarks printed, and a sweep of a recipe.
 
@@ -121,16 +114,16 @@ def import_(
     from nixwulf.inventory.fabrics import KINDS
     from nixwulf.results.importing import UserMetadata, require_use
 
-    if options["fabric_kind"]:
-        choose(KINDS, str(options["fabric_kind"]), "kind of fabric", "--fabric-kind")
-    metadata = UserMetadata(_platforms(platforms), weights=quant, **options)  # type: ignore[arg-type]
+    if given["fabric_kind"]:
+        choose(KINDS, str(given["fabric_kind"]), "kind of fabric", "--fabric-kind")
+    metadata = UserMetadata(_platforms(platforms), weights=quant, **given)  # type: ignore[arg-type]
     readings = _readings(files, metadata, tool)
     found = {record["id"]: record for reading in readings for record in reading.records}
     require_use(metadata, list(found.values()))
     for sentence in (one for reading in readings for one in reading.sentences(explain=explain)):
         click.echo(clean(sentence), err=True)
     if form == "json":
-        print_json(list(found.values()))
+        options.print_json(list(found.values()))
         return
     new = [record for record in found.values() if not _is_there(record, out)]
     for record in new:
@@ -151,7 +144,7 @@ def _readings(files: Sequence[Path], metadata: UserMetadata, tool: str | None) -
             readings.append(reading_of(path, metadata, tool))
         except InputError as error:
             problems.append(error.format_message())
-    require_none(problems)
+    options.require_none(problems)
     return readings
 
 

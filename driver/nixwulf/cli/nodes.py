@@ -349,16 +349,11 @@ def _asked(shape: Shape) -> str:
 
 
 def _document(found: Lab, fabrics: Mapping[str, object]) -> dict[str, object]:
-    nodes = {
-        node.name: {
-            **{key: end.address for key, end in node.fabrics.items()},
-            **{
-                key: {other: end.address for other, end in ends.items()}
-                for key, ends in node.links.items()
-            },
-        }
-        for node in found.cluster.nodes
-    }
+    nodes: dict[str, dict[str, object]] = {}
+    for node in found.cluster.nodes:
+        own = nodes[node.name] = {key: end.address for key, end in node.fabrics.items()}
+        for key, ends in node.links.items():
+            own[key] = {other: end.address for other, end in ends.items()}
     return {
         "name": found.name,
         "up": found.is_up,

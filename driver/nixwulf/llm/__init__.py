@@ -178,8 +178,6 @@ def sizes_on(node: Connection, path: str) -> Sizes | None:
 
 
 def _sizes_here(path: Path) -> Sizes | None:
-    """The same on this machine."""
-
     def read(name: str, count: int) -> bytes:
         with contextlib.suppress(InputError):
             return first_bytes(Path(name), count)
@@ -202,6 +200,5 @@ def _sizes(path: str, names: Callable[[], list[str]], read: FirstBytes) -> Sizes
 
 
 def _size(node: Connection, path: str) -> int | None:
-    """Bytes of a file, or of all files below a folder; None where there is neither."""
     text = node.script(_SIZE, path).strip()
     return int(text) if text else None

@@ -14,16 +14,9 @@ from typing import TYPE_CHECKING
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.llm import random_model
 from nixwulf.llm.model_facts import Sizes, layer_count
-from nixwulf.llm.random_model import (
-    BYTE_TOKENS,
-    SPECIAL_TOKENS,
-    RandomModel,
-    cached,
-    values,
-    vocabulary,
-    whole,
-)
+from nixwulf.llm.random_model import BYTE_TOKENS, SPECIAL_TOKENS, RandomModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,7 +85,7 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 def ensure(model: RandomModel) -> Path:
     """The folder in the user's cache with model and tokenizer, written now unless it is there."""
-    return cached(f"{Path(model.file_name).stem}-dllama{_LAYOUT}", model, write)
+    return random_model.cached(f"{Path(model.file_name).stem}-dllama{_LAYOUT}", model, write)
 
 
 def problem(model: RandomModel) -> str | None:
@@ -110,7 +103,7 @@ def write(model: RandomModel, folder: Path) -> None:
     wrong = problem(model)
     if wrong:
         raise InputError(f"{wrong}; give it architecture: llama and weights: f32.")
-    with whole(folder, 4 * model.parameters) as place:
+    with random_model.whole(folder, 4 * model.parameters) as place:
         place.mkdir()
         (place / TOKENIZER).write_bytes(tokenizer(model.vocabulary))
         with (place / MODEL).open("wb") as file:
@@ -147,12 +140,12 @@ def _model_header(model: RandomModel) -> bytes:
 def _weights(model: RandomModel) -> Iterator[npt.NDArray[np.float32]]:
     """Tensors in the order of the file; rotated pairs are neighbours, as in a GGUF."""
     tensors = {tensor.name.removesuffix(".weight"): tensor for tensor in model.tensors()}
-    yield _words_first(values(tensors["token_embd"], model))
+    yield _words_first(random_model.values(tensors["token_embd"], model))
     for layer in range(model.layers):
         for part in (*_OF_LAYER, *_NORMS):
-            yield values(tensors[f"blk.{layer}.{part}"], model)
-    yield values(tensors["output_norm"], model)
-    yield _words_first(values(tensors["output"], model))
+            yield random_model.values(tensors[f"blk.{layer}.{part}"], model)
+    yield random_model.values(tensors["output_norm"], model)
+    yield _words_first(random_model.values(tensors["output"], model))
 
 
 def _words_first(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -166,7 +159,10 @@ def _words_first(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def tokenizer(size: int) -> bytes:
     """The vocabulary of the GGUF. Text is tokenized to its bytes: nothing builds words of them."""
     count = len(SPECIAL_TOKENS)
-    words = [text.replace(_SPACE, " ").encode() for text in vocabulary(size)[count + BYTE_TOKENS :]]
+    words = [
+        text.replace(_SPACE, " ").encode()
+        for text in random_model.vocabulary(size)[count + BYTE_TOKENS :]
+    ]
     special = [name.encode() for name in _SPECIAL]
     tokens = [*(bytes([byte]) for byte in range(BYTE_TOKENS)), *words, *special]
     given = {

@@ -10,33 +10,15 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.files import DATA, read_toml
-from nixwulf.llm.model_facts import (
-    WINDOW_LAYERS_UNKNOWN,
-    FirstBytes,
-    Header,
-    Part,
-    Sizes,
-    TensorSize,
-    bytes_by_place,
-    layer_count,
-)
-from nixwulf.llm.random_model import (
-    BYTE_TOKENS,
-    FIRST_WORD,
-    SPECIAL_TOKENS,
-    RandomModel,
-    Tensor,
-    cached,
-    values,
-    vocabulary,
-    whole,
-)
+from nixwulf.llm import model_facts, random_model
+from nixwulf.llm.model_facts import FirstBytes, Header, Part, Sizes, TensorSize
+from nixwulf.llm.random_model import FIRST_WORD, SPECIAL_TOKENS, RandomModel, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,7 +165,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     def value(key: str, default: object = 0) -> Any:
         return fields.get(f"{architecture}.{key}", default)
 
-    count, hidden = layer_count(value("block_count")), int(value("embedding_length"))
+    count, hidden = model_facts.layer_count(value("block_count")), int(value("embedding_length"))
     all_heads = _each(value("attention.head_count", None), count)
     heads = max(all_heads)
     kv_heads = _each(value("attention.head_count_kv", all_heads), count)
@@ -217,7 +199,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     tied = "output.weight" not in tensors
     parts = tuple(_part(name, size, read, tied) for name, size in tensors.items())
     sizes = Sizes(
-        *bytes_by_place(parts, count),
+        *model_facts.bytes_by_place(parts, count),
         tied=tensors["token_embd.weight"].bytes if tied else 0,
         vocabulary=tensors["token_embd.weight"].weights // hidden,
         cache_widths=tuple((k * n, v * n) for (k, v), n in zip(widths, cached, strict=True)),
@@ -235,7 +217,7 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         head_dim=latent or key,
         experts=int(value("expert_count")),
         experts_used=used,
-        assumptions=(WINDOW_LAYERS_UNKNOWN,) if window and pattern is None else (),
+        assumptions=(model_facts.WINDOW_LAYERS_UNKNOWN,) if window and pattern is None else (),
     )
 
 
@@ -271,13 +253,13 @@ def _each(value: int | list[int], count: int) -> list[int]:
 
 def ensure(model: RandomModel) -> Path:
     """The model's file in the user's cache, written now unless it is there."""
-    return cached(model.file_name, model, write)
+    return random_model.cached(model.file_name, model, write)
 
 
 def write(model: RandomModel, path: Path) -> None:
     """Write the whole file or nothing; raises NixwulfError when it does not fit on the device."""
     needed = sum(_stored_bytes(tensor, model) for tensor in model.tensors())
-    with whole(path, needed) as place:
+    with random_model.whole(path, needed) as place:
         _write(model, place)
 
 
@@ -285,8 +267,7 @@ def _write(model: RandomModel, path: Path) -> None:
     import numpy as np
     from gguf import GGUFWriter
 
-    writer = GGUFWriter(path, model.architecture)
-    try:
+    with closing(GGUFWriter(path, model.architecture)) as writer:
         _add_sizes(writer, model)
         _add_vocabulary(writer, model.vocabulary)
         for tensor in model.tensors():
@@ -303,8 +284,6 @@ def _write(model: RandomModel, path: Path) -> None:
         writer.write_ti_data_to_file()
         for tensor in model.tensors():  # one at a time, so a large model needs little memory
             writer.write_tensor_data(_stored(tensor, model))
-    finally:
-        writer.close()
 
 
 def _add_sizes(writer: GGUFWriter, model: RandomModel) -> None:
@@ -337,10 +316,12 @@ def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
     special = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL]
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
-    writer.add_token_list(vocabulary(size))
+    writer.add_token_list(random_model.vocabulary(size))
     writer.add_token_scores([0.0] * FIRST_WORD + [-float(n) for n in range(size - FIRST_WORD)])
     writer.add_token_types(
-        special + [TokenType.BYTE] * BYTE_TOKENS + [TokenType.NORMAL] * (size - FIRST_WORD)
+        special
+        + [TokenType.BYTE] * random_model.BYTE_TOKENS
+        + [TokenType.NORMAL] * (size - FIRST_WORD)
     )
     writer.add_bos_token_id(SPECIAL_TOKENS.index("<s>"))
     writer.add_eos_token_id(SPECIAL_TOKENS.index("</s>"))
@@ -366,4 +347,4 @@ def _stored_bytes(tensor: Tensor, model: RandomModel) -> int:
 def _stored(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.generic]:
     from gguf import quantize
 
-    return quantize(values(tensor, model), _quantization_type(tensor, model))
+    return quantize(random_model.values(tensor, model), _quantization_type(tensor, model))

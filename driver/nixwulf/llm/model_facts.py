@@ -268,7 +268,6 @@ def bytes_by_place(parts: Iterable[Part], layers: int) -> tuple[tuple[int, ...],
 
 
 def _sum(parts: Iterable[Part]) -> tuple[int, int]:
-    """Weights of tensors, and their bytes."""
     sizes = [part.size for part in parts]
     return sum(size.weights for size in sizes), sum(size.bytes for size in sizes)
 

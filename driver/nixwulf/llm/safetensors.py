@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import cycle, islice
 from math import prod
 from pathlib import Path
@@ -16,26 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml, shipped_text
-from nixwulf.llm.model_facts import (
-    WINDOW_LAYERS_UNKNOWN,
-    FirstBytes,
-    Header,
-    Part,
-    Sizes,
-    TensorSize,
-    bytes_by_place,
-    layer_count,
-)
-from nixwulf.llm.random_model import (
-    SPECIAL_TOKENS,
-    RandomModel,
-    Tensor,
-    cached,
-    values,
-    vocabulary,
-    whole,
-    with_words,
-)
+from nixwulf.llm import model_facts, random_model
+from nixwulf.llm.model_facts import FirstBytes, Header, Part, Sizes, TensorSize
+from nixwulf.llm.random_model import RandomModel, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,7 +99,7 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     def first(*keys: str) -> int:
         return next((int(config[key]) for key in keys if config.get(key)), 0)
 
-    count, hidden = layer_count(config["num_hidden_layers"]), int(config["hidden_size"])
+    count, hidden = model_facts.layer_count(config["num_hidden_layers"]), int(config["hidden_size"])
     heads = int(config["num_attention_heads"])
     head_dim = first("head_dim") or hidden // heads
     kv_heads = first("num_key_value_heads") or heads
@@ -137,7 +121,7 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     rows = next((size for name, size in tensors.items() if _EMBEDDING.search(name)), _NO_TENSOR)
     parts = tuple(_part(name, size, count, tied) for name, size in tensors.items())
     sizes = Sizes(
-        *bytes_by_place(parts, count),
+        *model_facts.bytes_by_place(parts, count),
         tied=rows.bytes if tied else 0,
         vocabulary=first("vocab_size") or rows.weights // hidden,
         cache_widths=tuple((0, 0) if kind in _LINEAR | _ALONE else kept for kind in kinds),
@@ -155,7 +139,7 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         head_dim=latent or head_dim,
         experts=first("num_experts", "num_local_experts", "n_routed_experts"),
         experts_used=used,
-        assumptions=(WINDOW_LAYERS_UNKNOWN,) if window and not listed else (),
+        assumptions=(model_facts.WINDOW_LAYERS_UNKNOWN,) if window and not listed else (),
     )
 
 
@@ -189,8 +173,6 @@ def _part(name: str, size: TensorSize, count: int, tied: bool) -> Part:
 
 _NUMPY_TYPES = {"f16": "float16", "f32": "float32"}
 _LAYOUT = 1  # raise it with any change of what the folder holds, so that cached ones are made anew
-_CLASSES = {"llama": "LlamaForCausalLM", "qwen3moe": "Qwen3MoeForCausalLM"}
-_MODEL_TYPES = {"llama": "llama", "qwen3moe": "qwen3_moe"}
 _WEIGHTS = "model.safetensors"
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _OF_LAYER = read_toml(DATA / "safetensors_names.toml")
@@ -198,7 +180,7 @@ _OF_LAYER = read_toml(DATA / "safetensors_names.toml")
 
 def ensure(model: RandomModel) -> Path:
     """The model's folder in the user's cache, written now unless it is there."""
-    return cached(f"{Path(model.file_name).stem}-hf{_LAYOUT}", model, write)
+    return random_model.cached(f"{Path(model.file_name).stem}-hf{_LAYOUT}", model, write)
 
 
 def write(model: RandomModel, folder: Path) -> None:
@@ -209,11 +191,11 @@ def write(model: RandomModel, folder: Path) -> None:
             f"{', '.join(map(repr, _NUMPY_TYPES))} for a model in safetensors."
         )
     header, size = _header(model)
-    with whole(folder, size) as place:
+    with random_model.whole(folder, size) as place:
         place.mkdir()
         _write_json(place / "config.json", _config(model))
         # The vocabulary of the GGUF; text is tokenized to its bytes: nothing builds words of them.
-        words = with_words("tokenizer.json", vocabulary(model.vocabulary))
+        words = random_model.with_words("tokenizer.json", random_model.vocabulary(model.vocabulary))
         _write_json(place / "tokenizer.json", words)
         config = json.loads(shipped_text("data/random_models/tokenizer_config.json"))
         config["model_max_length"] = model.context
@@ -267,7 +249,7 @@ def _stored(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.generic]:
     """
     import numpy as np
 
-    weights = values(tensor, model)
+    weights = random_model.values(tensor, model)
     if model.architecture == "llama" and tensor.name.endswith((".attn_q.weight", ".attn_k.weight")):
         rows, width = tensor.shape
         pairs = weights.reshape(rows // model.head_size, model.head_size // 2, 2, width)
@@ -276,32 +258,8 @@ def _stored(tensor: Tensor, model: RandomModel) -> npt.NDArray[np.generic]:
 
 
 def _config(model: RandomModel) -> dict[str, object]:
-    config: dict[str, object] = {
-        "architectures": [_CLASSES[model.architecture]],
-        "model_type": _MODEL_TYPES[model.architecture],
-        "dtype": _NUMPY_TYPES[model.weights],
-        "vocab_size": model.vocabulary,
-        "hidden_size": model.hidden,
-        "intermediate_size": model.feed_forward,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.kv_heads,
-        "head_dim": model.head_size,
-        "max_position_embeddings": model.context,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
-        "bos_token_id": SPECIAL_TOKENS.index("<s>"),
-        "eos_token_id": SPECIAL_TOKENS.index("</s>"),
-    }
-    if model.experts:
-        config |= {
-            "num_experts": model.experts,
-            "num_experts_per_tok": model.experts_used,
-            "moe_intermediate_size": model.feed_forward,
-            "norm_topk_prob": True,
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [],
-        }
-    return config
+    sizes = {**asdict(model), "head_size": model.head_size}
+    form: dict[str, Any] = json.loads(shipped_text(f"data/random_models/{model.architecture}.json"))
+    # null in the file: what a model has by its own name for it.
+    form |= {key: sizes[size] for key, size in form.pop("sizes").items()}
+    return form | {"dtype": _NUMPY_TYPES[model.weights]}

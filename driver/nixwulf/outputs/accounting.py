@@ -147,7 +147,6 @@ def _unused(
 def _part(
     read: Callable[[str], dict[str, str]], text: str, token: _Token, whole: dict[str, str]
 ) -> str:
-    """The parts of an answer that a number gives."""
     other = _answer(read, text, [token])
     if other is None:
         return "a check"

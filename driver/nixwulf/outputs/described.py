@@ -68,7 +68,6 @@ class _Run:
     above: dict[str, str] = field(default_factory=dict)
 
     def next(self, line: int) -> _Run:
-        """The run after it."""
         return _Run(line, dict(self.subject), dict(self.lasting), lasting=self.lasting)
 
     def add(self, said: _Said, line: int, lasting: Set[str], unsure: Set[str]) -> None:
@@ -274,7 +273,6 @@ class _Description:
         )
 
     def _row(self, row: Mapping[str, str], table: Mapping[str, Any], line: int) -> Iterator[Metric]:
-        """The metrics of a row, by the names of its columns; raises ParseError."""
         columns = table["columns"]
         called = {columns[name]: cell for name, cell in row.items() if name in columns and cell}
         conditions = {k: _value(v) for k, v in called.items() if k in self.conditions}
@@ -293,7 +291,6 @@ class _Description:
                     raise outputs.ParseError(f"{self.name}, line {line}: {problem}") from None
 
     def failed(self) -> outputs.Found:
-        """A case that has no result."""
         known = self.document
         return outputs.Found(
             known.get("benchmark", self.name),

@@ -132,7 +132,6 @@ TOOL = Tool(ENGINE, recognises, read, failed=Found("dllama", (), engine={"name":
 
 
 def _last(lines: list[str], kind: str) -> int:
-    """The number of the last line of a kind, 0 when there is none."""
     found = (
         number
         for number, line in enumerate(lines)
@@ -201,7 +200,6 @@ def metrics(
 
 
 def _mean(result: Inference, key: str) -> float:
-    """Return the mean of a key of the tokens' lines."""
     return float(sum(getattr(step, key) for step in result.tokens) / len(result.tokens))
 
 

@@ -37,7 +37,6 @@ class Problem:
     q: int
 
     def __str__(self) -> str:
-        """Return it as a part of a sentence."""
         return f"n {self.n}, nb {self.nb} on a grid {self.p} x {self.q}"
 
 

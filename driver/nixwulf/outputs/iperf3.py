@@ -277,7 +277,6 @@ def _complete(rows: Sequence[IntervalRow]) -> list[IntervalRow]:
 
 
 def _length(rows: Sequence[IntervalRow]) -> float | None:
-    """Seconds of an interval."""
     lengths = [row.end_s - row.start_s for row in rows]
     return round(statistics.median(lengths), 1) if lengths else None
 

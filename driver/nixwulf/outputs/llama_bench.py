@@ -19,20 +19,10 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
+from nixwulf import outputs
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
-from nixwulf.outputs import (
-    NUMBER,
-    Found,
-    Nodes,
-    ParseError,
-    Tool,
-    cells,
-    exactly,
-    failure,
-    mean_and_deviation,
-    without_result,
-)
+from nixwulf.outputs import Found, Nodes, ParseError, Tool, cells, failure
 from nixwulf.outputs.llama_benchy import COLUMNS
 
 ENGINE = "llama.cpp"
@@ -65,7 +55,7 @@ _UNITED, _SPREAD = re.compile(_COLUMNS["united"]), re.compile(_COLUMNS["spread"]
 _NO_SETTING = re.compile(_COLUMNS["no_setting"])
 # 'qwen3moe 235B.A22B Q2_K - Medium': architecture, size, weights.
 _DESCRIPTION = re.compile(r"(?P<architecture>\S+) \S+ (?P<weights>.+)")
-_SPEED = re.compile(NUMBER)
+_SPEED = re.compile(outputs.NUMBER)
 _SCALARS = (int, float, str)
 _EXACT = {"bytes": "model_size", "parameters": "model_n_params"}
 _HEAD = {"test", "t/s"}
@@ -122,7 +112,7 @@ def parse(text: str) -> tuple[LlamaBenchRow, ...]:
     rows = (*_commanded(text, (row for form in keyed for row in form(text))),)
     rows += tuple(row for form in tables for row in form(text))
     if not rows:
-        raise without_result("llama-bench", "rows of a table, JSON, CSV or SQL", text)
+        raise outputs.without_result("llama-bench", "rows of a table, JSON, CSV or SQL", text)
     return rows
 
 
@@ -368,7 +358,9 @@ def _is_row(found: list[str], head: list[str]) -> bool:
     row = _columns(found, head)
     if not _TEST.fullmatch(row.get("test", "")):
         return False
-    return len(found) == len(head) or bool(mean_and_deviation(row["t/s"])) or "±" in row["t/s"]
+    return (
+        len(found) == len(head) or bool(outputs.mean_and_deviation(row["t/s"])) or "±" in row["t/s"]
+    )
 
 
 def _columns(found: list[str], head: list[str]) -> dict[str, str]:
@@ -396,7 +388,7 @@ def _plain_column(name: str, cell: str) -> tuple[str, str]:
 
 def _table_row(found: list[str], head: list[str], number: int) -> LlamaBenchRow:
     details = _columns(found, head)
-    test, speed = _TEST.fullmatch(details["test"]), mean_and_deviation(details["t/s"])
+    test, speed = _TEST.fullmatch(details["test"]), outputs.mean_and_deviation(details["t/s"])
     if test is None or speed is None:
         raise ParseError(
             f"llama-bench, line {number}: {details['t/s']!r} is no speed, expected '55.73 ± 0.04'."
@@ -487,7 +479,7 @@ def _nodes(row: LlamaBenchRow) -> Nodes:
         seen = "its build has RPC, and no line names a server" if row.backend else "no backend"
         return Nodes(why=seen)
     if row.rpc_servers == 0:
-        return exactly(1, f"the backend {row.backend} and no RPC server")
+        return outputs.exactly(1, f"the backend {row.backend} and no RPC server")
     servers = row.rpc_servers
     if row.backend == "RPC":
         why = f"{servers} RPC servers and no device of its own: the head may run one of them"

@@ -10,19 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nixwulf import outputs
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
-from nixwulf.outputs import (
-    Found,
-    ParseError,
-    Tool,
-    cells,
-    json_object,
-    mean_and_deviation,
-    model_of,
-    without_result,
-)
+from nixwulf.outputs import Found, ParseError, Tool, cells, json_object, model_of
 
 _TEST = re.compile(
     r"(?P<context>ctx_)?(?P<kind>pp|tg)(?P<tokens>[0-9]{1,9})?(?: @ d(?P<depth>[0-9]{1,9}))?"
@@ -66,7 +58,9 @@ def read(text: str) -> list[Found]:
             row = dict(zip(head, found, strict=True))
             models.setdefault(row["model"], []).extend(_metrics(row, number))
     if not models:
-        raise without_result("llama-benchy", "a table with model, test, t/s and ttfr (ms)", text)
+        raise outputs.without_result(
+            "llama-benchy", "a table with model, test, t/s and ttfr (ms)", text
+        )
     version = _VERSION.search(text)
     note = f"llama-benchy {version[1]}" if version else ""
     return [
@@ -157,7 +151,7 @@ def _metrics(row: Mapping[str, str], line: int) -> Iterator[Metric]:
     columns = {}
     for name, cell in row.items():
         if name not in {"model", "test"} and cell:
-            mean = mean_and_deviation(cell)
+            mean = outputs.mean_and_deviation(cell)
             if mean is None:
                 raise ParseError(
                     f"llama-benchy, line {line}: {name} is {cell[:40]!r}, expected '46.47 ± 0.35'."

@@ -358,7 +358,6 @@ class _Marks:
     twice: tuple[int, int] | None = None
 
     def ended_by(self, key: tuple[str | None, ...] | None, *, is_result: bool) -> bool:
-        """Tell whether a line begins the next run."""
         if not is_result:
             return bool(self.ends) or (self.has_result and key is None)
         return key in self.ends and not self.rows and not self.twice

@@ -312,13 +312,11 @@ def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _bound(values: Mapping[str, Any], key: str) -> float | None:
-    """A number, or None where there is none or it is 'inf'."""
     unbounded = str(values.get(key, "inf")) in {"inf", "None"}
     return None if unbounded else _number(values, key)
 
 
 def _number(values: Mapping[str, Any], key: str) -> float:
-    """A finite number of at least zero."""
     if key not in values:
         label = _PRINTED.get(key, key)
         raise ParseError(f"{_SERVE}: no line has {label!r}, expected a finished result.")
@@ -332,6 +330,5 @@ def _number(values: Mapping[str, Any], key: str) -> float:
 
 
 def _milliseconds(saved: Any) -> list[float]:
-    """Convert seconds of one request, or of a list of them, to milliseconds."""
     times = saved if isinstance(saved, list) else [saved]
     return [_number({"time": one}, "time") * _MS_A_SECOND for one in times]

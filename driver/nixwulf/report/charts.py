@@ -29,15 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-MARKERS = (
-    ("o", 8.0, "●"),
-    ("s", 6.5, "■"),
-    ("^", 8.0, "▲"),
-    ("D", 6.5, "◆"),
-    ("v", 8.0, "▼"),
-    ("P", 8.0, "✚"),
-    ("*", 10.5, "★"),
-)
+_LOOKS = read_toml(DATA / "chart_marks.toml")
+MARKERS: Sequence[tuple[str, float, str]] = _LOOKS["markers"]
 """matplotlib's names, sizes, letters like them; 7 markers by 6 colours give 42 different pairs."""
 COLOURS = 6
 """c0 ... c5 of page.css."""
@@ -275,16 +268,7 @@ def _marker(style: int | None, kind: str) -> dict[str, Any]:
 def _band(style: int | None) -> dict[str, Any]:
     """Return the style of a pale bar with a dash at its middle, behind all that was measured."""
     own = _colours()[colour(style)]
-    return {
-        "color": (own, 0.3),
-        "linewidth": 7,
-        "solid_capstyle": "butt",
-        "marker": "_",
-        "markersize": 7,
-        "markeredgewidth": 1.2,
-        "markeredgecolor": own,
-        "zorder": 1.1,
-    }
+    return {**_LOOKS["band"], "color": (own, 0.3), "markeredgecolor": own}
 
 
 def _draw(axes: Axes, chart: Chart, left: float, parts: _DrawnParts) -> None:

@@ -154,8 +154,7 @@ def _posted(records: Sequence[Record], varying: Collection[str]) -> Posted:
             if kept := metric.get("samples"):
                 samples.setdefault(test, {}).setdefault(name, []).extend(kept)
             else:
-                deviation = metric.get("stddev")
-                given.setdefault(test, {})[name] = (metric["value"], deviation)
+                given.setdefault(test, {})[name] = (metric["value"], metric.get("stddev"))
             versions |= {str(metric.get("observed", {}).get("llama_benchy", ""))} - {""}
     # llama-benchy's own deviation divides by the number of samples (numpy.std).
     pooled = {
@@ -187,12 +186,11 @@ def _as_of_one(test: _Test, columns: Mapping[str, Numbers]) -> Mapping[str, Numb
 
 def _metrics(record: Record) -> Iterator[tuple[_Test, str, RecordedMetric]]:
     case = record["case"]
-    benchmark = case["benchmark"]
     for metric in record["metrics"]:
         known = one_name(case["parameters"], metric["conditions"])
         slots = known.get("concurrency", 1)
-        if benchmark != _TOOL and (
-            metric["name"] not in _SHARED[benchmark]
+        if case["benchmark"] != _TOOL and (
+            metric["name"] not in _SHARED[case["benchmark"]]
             or slots != 1
             or {"counted_by", "prompt_words"} & known.keys()
         ):
@@ -203,8 +201,7 @@ def _metrics(record: Record) -> Iterator[tuple[_Test, str, RecordedMetric]]:
             if name is None or (inference and not known.get(size)):
                 continue
             others = {k: v for k, v in metric["conditions"].items() if k == "pass"}
-            if "samples" not in metric:
-                others["case"] = case_id(record)
+            others |= {} if "samples" in metric else {"case": case_id(record)}
             of_case = {**known, **case["parameters"]}
             test = _Test(
                 int(known.get("depth") or 0),

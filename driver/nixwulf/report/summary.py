@@ -277,7 +277,6 @@ def _name(case: RecordedCase, shown: Sequence[str]) -> str:
 
 
 def _differing_parameters(cases: Mapping[Key, RecordedCase]) -> dict[Setting, list[str]]:
-    """List each setting's parameters that are not the same for all its cases."""
     values: dict[Setting, dict[str, list[object]]] = defaultdict(lambda: defaultdict(list))
     for (setting, _), case in cases.items():
         for key, value in case["parameters"].items():

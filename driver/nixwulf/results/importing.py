@@ -501,7 +501,6 @@ def _engine(metadata: UserMetadata, found: Found) -> dict[str, object]:
 
 
 def _model(metadata: UserMetadata, found: Found, name: str | None) -> dict[str, object]:
-    """Return the model; without a name it is unknown."""
     names = {"name": name or found.model.get("name")}
     names["weights"] = metadata.weights or found.model.get("weights")
     return present({**found.model, **names}) if names["name"] else {}

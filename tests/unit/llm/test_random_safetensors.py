@@ -11,7 +11,7 @@ import pytest
 
 from nixwulf.core.errors import InputError, NixwulfError
 from nixwulf.llm import safetensors
-from nixwulf.llm.random_model import FIRST_WORD, RandomModel
+from nixwulf.llm.random_model import FIRST_WORD, RandomModel, values
 from nixwulf.llm.safetensors import ensure, write
 
 SMALL = RandomModel(layers=2, hidden=64, heads=4, kv_heads=2, feed_forward=96, vocabulary=400)
@@ -65,7 +65,7 @@ def test_rotated_pairs_of_a_llama_are_the_halves_of_a_head(tmp_path):
     write(model, tmp_path / "a")
     here = read(tmp_path / "a")["model.layers.0.self_attn.q_proj.weight"]
     tensor = next(t for t in model.tensors() if t.name == "blk.0.attn_q.weight")
-    gguf = safetensors.values(tensor, model)
+    gguf = values(tensor, model)
     half = model.head_size // 2
     for head in range(model.heads):
         first = head * model.head_size

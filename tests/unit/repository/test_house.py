@@ -21,10 +21,10 @@ import house
 # issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,590.
 # issue 38: +3,000 lines, of which the first slice of serve has taken 2,130.
 REACHED = {
-    "lines of Python": 56_767 + 1_590 + 2_130,
+    "lines of Python": 56_746 + 1_590 + 2_130,
     "files of it": 220 + 8 + 10,
     "median lines of a file": 257,
-    "parameters and results with Any": 349,
+    "parameters and results with Any": 348,
 }
 
 

@@ -18,16 +18,8 @@ from nixwulf.core.metric import is_predicted, speed_of
 from nixwulf.core.text import format_significant
 from nixwulf.perf.explain.diagnostics import Diagnostic, diagnostics, judged
 from nixwulf.perf.explain.subject import batch, facts_of
-from nixwulf.results.identity import (
-    OF_ONE_CLUSTER,
-    OVER_FABRICS,
-    OVER_NODES,
-    PLACE,
-    WORK,
-    canonical,
-    case_id,
-    same,
-)
+from nixwulf.results import identity
+from nixwulf.results.identity import OF_ONE_CLUSTER, OVER_FABRICS, OVER_NODES, canonical, same
 from nixwulf.results.record import Record, RecordedCase, RecordedMetric
 from nixwulf.results.table import columns_of, record_rtt_us
 
@@ -79,12 +71,12 @@ class MeasuredCase:
     @cached_property
     def work(self) -> Hashable:
         """The same without its place, and without parameters that change no amount of work."""
-        return same(self._columns, without=OVER_NODES | OF_ONE_CLUSTER, conditions=WORK)
+        return same(self._columns, without=OVER_NODES | OF_ONE_CLUSTER, conditions=identity.WORK)
 
     @cached_property
     def task(self) -> Hashable:
         """The work on as many nodes, by any engine that has its own format of weights."""
-        return same(self._columns, without=_OVER_ENGINES, conditions=WORK)
+        return same(self._columns, without=_OVER_ENGINES, conditions=identity.WORK)
 
 
 @dataclass(frozen=True)
@@ -161,7 +153,7 @@ def _near(one: MeasuredCase) -> Iterator[Hashable]:
     """Yield keys shared with cases elsewhere, then with those of another parameter's value."""
     case, parameters = one.record["case"], one.record["case"]["parameters"]
     yield canonical({key: value for key, value in parameters.items() if key not in OVER_NODES})
-    place = {"": [case.get(key) for key in PLACE]}
+    place = {"": [case.get(key) for key in identity.PLACE]}
     for name in parameters:
         yield name, canonical(place | {k: v for k, v in parameters.items() if k != name})
 
@@ -178,7 +170,7 @@ def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unm
             if is_predicted(metric["name"], metric["unit"])
         ]
         for metric in speeds:
-            whose = f"{case_id(record)} {record.get('cluster', {}).get('name')}"
+            whose = f"{identity.case_id(record)} {record.get('cluster', {}).get('name')}"
             key = (whose, metric["name"], canonical(metric["conditions"]))
             groups[key].append((record, metric))
         if not speeds:

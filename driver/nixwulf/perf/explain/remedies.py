@@ -269,7 +269,6 @@ def _run_as(record: Record, inputs: PredictionInputs) -> PredictionInputs:
 
 
 def _of_the_other_metric(one: PredictionInputs) -> PredictionInputs:
-    """Decode where it is a prompt, else prompt."""
     strategy = replace(one.strategy, n_prompt=one.strategy.n_prompt or _PROMPT)
     return replace(one, metric="decode" if one.metric == "prompt" else "prompt", strategy=strategy)
 

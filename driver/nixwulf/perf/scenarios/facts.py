@@ -289,17 +289,6 @@ def of_link(fabric: str, what_ifs: Iterable[WhatIf]) -> dict[str, float]:
     }
 
 
-def of_constants(
-    engine: str, constants: inputs.Constants, what_ifs: Iterable[WhatIf]
-) -> inputs.Constants:
-    """Change an engine's constants by its what-ifs."""
-    for one in what_ifs:
-        if (one.group, one.name) == ("engine", engine):
-            changed: dict[str, Any] = {one.key: one.value}
-            constants = replace(constants, **changed)
-    return constants
-
-
 _LAB_TRIP_US = 20.0  # what the kernel takes where a fabric of the lab has no delay
 _LAB_GBPS = 10.0
 
@@ -356,7 +345,9 @@ def constants(
     if not any(one.group == "engine" for one in changes):
         return None
     known = inputs.choose(inputs.family(strategy, kind), kind).of(strategy, model)
-    return of_constants(strategy.engine, known, changes)
+    own = (one for one in changes if (one.group, one.name) == ("engine", strategy.engine))
+    changed: dict[str, Any] = {one.key: one.value for one in own}
+    return replace(known, **changed)
 
 
 def stated_links(cluster: Cluster) -> dict[str, dict[str, float]]:

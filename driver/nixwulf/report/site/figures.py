@@ -71,7 +71,8 @@ class _Kind:
         return row.nodes if self.by_nodes else row.fabric
 
 
-_KINDS = tuple(_Kind(**row) for row in read_toml(DATA / "site.toml")["charts"])
+_SITE = read_toml(DATA / "site.toml")
+_KINDS = tuple(_Kind(**row) for row in _SITE["charts"])
 
 
 def figures(rows: Sequence[SiteRow], name: str) -> list[Figure]:
@@ -202,21 +203,16 @@ class _Strips:
 
 _STRIPS = {
     "models": _Strips(
-        "By machines",
-        "The same model and, as far as sources state it, the same work in each chart; marks show "
-        "what else differs.",
-        lambda row: True,
-        lambda row: row.panel,
-        lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
-        ("platform",),
+        **_SITE["strips"]["models"],
+        wanted=lambda row: True,
+        panel=lambda row: row.panel,
+        line=lambda row: f"{row.nodes} × {'+'.join(row.platforms)}",
     ),
     "platforms": _Strips(
-        "Models on one node",
-        "As far as sources state it, the same work in each chart; marks show what else differs.",
-        lambda row: bool(row.model) and row.nodes == 1,
-        lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
-        _model,
-        ("weights",),
+        **_SITE["strips"]["platforms"],
+        wanted=lambda row: bool(row.model) and row.nodes == 1,
+        panel=lambda row: same(row.columns, without=DRAWN_APART | {"model"}, conditions=WORK),
+        line=_model,
     ),
 }
 

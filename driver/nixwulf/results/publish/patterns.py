@@ -477,10 +477,8 @@ class _Private:
         """The private words of a node of the cluster file."""
         user, _, host = node["ssh"].rpartition("@")
         self.add(user, "user name", "[user]")
-        for name in (
-            host,
-            *(fabric.get("address", "") for fabric in node.get("fabrics", {}).values()),
-        ):
+        fabrics = node.get("fabrics", {}).values()
+        for name in (host, *(fabric.get("address", "") for fabric in fabrics)):
             self.add_host(name, place)
         disk = node.get("disk", "").rpartition("/")[2]
         self.add(disk, "serial number", "[serial]")

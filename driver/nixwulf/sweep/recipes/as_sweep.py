@@ -142,7 +142,6 @@ def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:
 
 
 def _without_secrets(text: str) -> str:
-    """What a recipe has, but for the values of secrets."""
     for secret in named_secrets(_WORD.findall(text), {}):
         text = text.replace(secret, "...")
     return f"{text.split()[0]} ..." if passthrough.has_key(text.replace("...", "")) else text

@@ -352,7 +352,6 @@ def _load(path: Path) -> CommandTable:
 
 
 def _flags(rows: Mapping[str, Mapping[str, object]]) -> dict[str, Flag]:
-    """Each name of each row with what it is."""
     return {
         name: Flag(
             key=str(row.get("key", "")),
@@ -434,7 +433,6 @@ def pair(word: str) -> tuple[str, str | None]:
 
 
 def _program(word: str) -> str:
-    """A program without its folder; of Python without its version."""
     name = PurePosixPath(word.replace("\\", "/")).name.removesuffix(".exe")
     return re.sub(r"^python3?\.\d+$", "python3", name)
 

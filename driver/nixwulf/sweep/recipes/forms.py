@@ -216,7 +216,6 @@ def _split(text: str) -> list[str]:
 
 
 def _listed(value: Any) -> list[str]:
-    """Of a text, the text; of a list its words."""
     return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
 
 

@@ -21,18 +21,8 @@ from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.engines import Engine
 from nixwulf.plugins.runtime import passthrough, speculation
 from nixwulf.sweep.plan import known_parameters
-from nixwulf.sweep.recipes import Omission, Start, SweepRecipe, Value
-from nixwulf.sweep.recipes.command_lines import (
-    CommandLine,
-    Flag,
-    as_json,
-    groups,
-    in_list,
-    joined,
-    placeholder,
-    require,
-    require_plain,
-)
+from nixwulf.sweep.recipes import Omission, Start, SweepRecipe, Value, command_lines
+from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, joined, require_plain
 
 _HIDDEN = "a sweep has no secret; export it where you run nixwulf"
 _TOKENS = "num_speculative_tokens"
@@ -57,7 +47,7 @@ class Drafting:
 
     def read_json(self, text: str) -> str:
         """Take the value of a flag that has drafts as JSON; returns why it cannot be read."""
-        document = as_json(text)
+        document = command_lines.as_json(text)
         if not isinstance(document, Mapping):
             return "its value is no JSON object"
         self.more = dict(document)
@@ -127,7 +117,7 @@ def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
     shell, or it is split in two ways at once.
     """
     source = f"{source}: line {start.line}" if start.line else source
-    line, words = require(start.words, source)
+    line, words = command_lines.require(start.words, source)
     words = joined(line, words)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
     given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
@@ -204,8 +194,7 @@ def _read_variable(found: _Found, name: str, value: str, engine: Engine, source:
 
 
 def _read(found: _Found, words: Sequence[str], engine: Engine, source: str) -> None:
-    """Take what the words after the program give."""
-    (*loose,), *flags = groups(words)
+    (*loose,), *flags = command_lines.groups(words)
     for first, *values in flags:
         name, equals, joined = first.partition("=")
         given = [joined, *values] if equals else values
@@ -236,7 +225,7 @@ def _read(found: _Found, words: Sequence[str], engine: Engine, source: str) -> N
 
 def _require_filled(words: Iterable[str], source: str) -> None:
     """Raise InputError for a word that a template has for a value."""
-    if found := next(filter(None, map(placeholder, words)), ""):
+    if found := next(filter(None, map(command_lines.placeholder, words)), ""):
         what = f"{quoted(found)} stands for a value that the recipe does not have"
         raise InputError(f"{source}: {what}; write the value there.")
 
@@ -257,7 +246,7 @@ def _given(
         found.left_out.append(Omission(_shown(name, [other]), "a case has one"))
     parts = text.split(",") if listed else [text]
     if flag.reads == "int" and listed and flag.key not in _OF_THE_SWEEP:
-        parts = in_list(text)
+        parts = command_lines.in_list(text)
     # Of a list of which a part has no key, the others alone are another measurement.
     for part in [text] if flag.by_value and None in map(flag.value, parts) else parts:
         _take(found, flag, name, part, source)
@@ -362,8 +351,8 @@ def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
     within = next((one for one in found.line.within if one in found.arguments), "")
     if within and "replicas" in several:
         raise InputError(
-            f"{source}: with {within}, replicas {several['replicas']} share their GPUs or weights, and "
-            "a sweep's are servers of their own; leave out one of the two."
+            f"{source}: with {within}, replicas {several['replicas']} share their GPUs or weights, "
+            "and a sweep's are servers of their own; leave out one of the two."
         )
     if len(several) > 1:
         words = " and ".join(f"{name} {count}" for name, count in several.items())
