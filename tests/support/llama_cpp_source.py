@@ -14,13 +14,16 @@ from nixwulf.plugins.engines.llama_cpp.install import SOURCE_FOLDER
 
 # As pip names the sdist and the folder in it.
 NAME = "llama_cpp_python-0.3.36"
+# CMake 3.31 prints no share of a target that makes nothing.
 # no output: a project file
 CMAKE = """
     cmake_minimum_required(VERSION 3.14)
     project(stand_in NONE)
     foreach(name llama-bench llama-server ggml-rpc-server)
-      add_custom_target(${name} COMMAND ${CMAKE_COMMAND} -E copy
-        ${CMAKE_SOURCE_DIR}/program ${CMAKE_BINARY_DIR}/bin/${name})
+      set(program ${CMAKE_BINARY_DIR}/bin/${name})
+      add_custom_command(OUTPUT ${program} COMMAND ${CMAKE_COMMAND} -E copy
+        ${CMAKE_SOURCE_DIR}/program ${program})
+      add_custom_target(${name} DEPENDS ${program})
     endforeach()
 """
 # no output: a script in the place of a program that was built
