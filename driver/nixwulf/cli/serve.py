@@ -25,10 +25,18 @@ class _ServeGroup(options.NamedGroup):
     """What is no command of its own is what to serve."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read 'serve --cluster mine best.yaml' as 'serve start ...'."""
+        return super().parse_args(ctx, self._started(ctx, args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Read 'serve best.yaml' as 'serve start best.yaml'."""
-        if args and args[0] not in {*self.list_commands(ctx), *ctx.help_option_names}:
-            args = ["start", *args]
-        return super().parse_args(ctx, args)
+        return super().resolve_command(ctx, self._started(ctx, args))
+
+    def _started(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = {*self.list_commands(ctx), *ctx.help_option_names}
+        return ["start", *args] if args and args[0] not in known else args
 
 
 _name = click.argument("name", required=False)

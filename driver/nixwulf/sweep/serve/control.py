@@ -15,6 +15,7 @@ from nixwulf import __version__
 from nixwulf.core import web
 from nixwulf.core.errors import GateError, InputError, NixwulfError
 from nixwulf.core.schema import check
+from nixwulf.core.secrets import cut
 from nixwulf.core.text import as_typed, did_you_mean
 from nixwulf.nodes.facts import listeners
 from nixwulf.nodes.ssh import Connection, Unreachable, each
@@ -229,7 +230,7 @@ def text_of(reply: web.Reply) -> str | None:
     with suppress(KeyError, IndexError, TypeError, AttributeError):
         choice = reply.json["choices"][0] if reply.ok else {}
         parts = [choice["text"]] if "text" in choice else map(choice["message"].get, MESSAGE_TEXTS)
-        return "".join(str(one) for one in parts if one)[:_MOST_TEXT]
+        return cut("".join(str(one) for one in parts if one), _MOST_TEXT)
     return None
 
 
