@@ -80,7 +80,8 @@ unpack() {
   echo "setup: unpacking $1 into $cache/$2 (not installed, no service is enabled)"
   local folder
   folder=$(mktemp -d)
-  (cd "$folder" && apt-get -qq download "$3" 2>/dev/null) ||
+  # A machine that lacked no other package may not have the lists yet.
+  (cd "$folder" && { apt-get -qq download "$3" || { apt-get -qq update && apt-get -qq download "$3"; }; } 2>/dev/null) ||
     fail "apt-get cannot download $3; run 'apt-get update' as root, then try again."
   mkdir -p "$cache"
   dpkg -x "$folder/$3"_*.deb "$folder/$2"
