@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from nixwulf import __version__
 from nixwulf.core.errors import InputError
-from nixwulf.core.files import DATA, read_bytes, read_toml
+from nixwulf.core.files import read_bytes, shipped_table
 from nixwulf.core.registry import choose
 from nixwulf.core.text import fingerprint, plural, slug
 from nixwulf.inventory.cluster import LAB_PLATFORM
@@ -118,7 +118,6 @@ _CHANGED = re.compile(
     r"|^-(?!-)(?=[^\n]{0,400}\d[^\n]*\n(?:-[^\n]*\n){0,99}\+(?!\+)[^\n]{0,400}\d)",
     re.MULTILINE,
 )
-_UNREAD = read_toml(DATA / "outputs_unread.toml")
 _UNKNOWN = "no tool's output that is known"
 _ASK = "https://github.com/nixwulf/nixwulf/issues"
 _TOO_LONG = re.compile(r"\d{101}")
@@ -344,7 +343,8 @@ def _tools_of(text: str) -> list[Tool]:
             f"it looks like {kind.name!r}, which has no benchmark's result; name the "
             "output of a benchmark."
         )
-    other = [f"{one!r}, which has no reader" for one in _UNREAD if re.search(_UNREAD[one], text)]
+    unread = shipped_table("outputs_unread").items()
+    other = [f"{one!r}, which has no reader" for one, form in unread if re.search(form, text)]
     raise ParseError(
         f"it looks like {''.join(other[:1]) or _UNKNOWN}; docs/reference/imports.md lists what is "
         f"read, and {_ASK} takes a wish with its text{failure(text.splitlines(), 1)[1]}"

@@ -378,11 +378,9 @@ def find(words: Sequence[str]) -> tuple[CommandLine, Sequence[str]] | None:
     return None
 
 
-@cache
-def wrappers() -> dict[str, Any]:
+def wrappers() -> Mapping[str, Any]:
     """What stands around the command of an engine, as the table of it says."""
-    rows = read_toml(DATA / "wrappers.toml")
-    return {**rows, "talk": frozenset(rows["talk"])}
+    return shipped_table("wrappers")
 
 
 def of_package(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -616,7 +616,7 @@ def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
     image = next((n for n in places if " " not in words[n] and of_image(words[n], ())), 0)
     shell = next((n for n in places[:-1] if PurePosixPath(words[n]).name in _SHELLS), 0)
     shell = shell if len(words) > shell + 2 else 0
-    if shell or (not image and " " in words[-1] and wrappers()["talk"].isdisjoint(words)):
+    if shell or (not image and " " in words[-1] and {*wrappers()["talk"]}.isdisjoint(words)):
         return words[: shell or -1] or words[:1], [], words[-1]
     if image:
         return words[: image + 1], [Start(of_image(words[image], words[image + 1 :]))], ""
