@@ -207,7 +207,7 @@ _QUOTE = re.compile(r"[ \t]*>(?:[ \t]|$)")
 _GOES_ON = ("\\", "^", "`", "'", '"', "|", "&&")
 
 
-def as_typed(text: str) -> str:
+def without_page(text: str) -> str:
     """Commands without a page's tags and entities, and without a mail's quotes.
 
     A shell shows a > too, in a line that goes on from the one above.

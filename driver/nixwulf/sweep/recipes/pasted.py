@@ -23,7 +23,6 @@ from nixwulf.sweep.recipes import Omission, RecipeFile, Start
 from nixwulf.sweep.recipes.command_lines import (
     ShellCommand,
     ShellError,
-    as_typed,
     commands,
     find,
     launched,
@@ -34,6 +33,7 @@ from nixwulf.sweep.recipes.command_lines import (
     placeholder,
     refusal,
     tables,
+    without_page,
     wrappers,
 )
 
@@ -625,7 +625,7 @@ def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
 
 def _plain(text: str) -> str:
     """Without a byte order mark, quotes, prompts and fences; each line stays where it is."""
-    plain = as_typed(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
+    plain = without_page(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
     plain = rewritten(of_just(plain) if "{{" in plain else plain, DATA / "wrappers.toml")
     if "`" in plain and not plain.startswith("#!"):
         plain = "\n".join(map(_of_sentence, plain.split("\n")))
