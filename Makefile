@@ -22,7 +22,7 @@ check: setup
 	@$(MAKE) --no-print-directory --jobs unit $(LINTS)
 
 unit:
-	$(PYTEST) $(PARALLEL) --hypothesis-profile few-examples -m "not (lab or nix or browser or slow)"
+	$(PYTEST) $(PARALLEL) --hypothesis-profile few-examples -m "not (lab or nix or browser or slow)" tests/unit
 
 # Nothing runs beside what measures in the lab.
 test: setup-tests lint

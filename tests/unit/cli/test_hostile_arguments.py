@@ -8,6 +8,7 @@ import pytest
 LONG = "a" * 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -370,6 +370,7 @@ def test_a_folder_and_a_file_that_is_too_large_are_refused(run, tmp_path, monkey
     assert "MB, and the largest output that is read has " in run(LLAMA).output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", all_tools())
 @pytest.mark.parametrize("text", [" ", "1", "|", "[", "llama-bench ", "\n"])
 def test_lines_without_end_are_refused_and_not_worked_on_for_hours(scratch, tool, text):

@@ -52,6 +52,7 @@ def test_a_gguf_has_its_sizes_in_its_first_bytes(experts):
     assert 0 <= experts.stat().st_size - weights < MIB
 
 
+@pytest.mark.slow
 @given(cut=st.integers(min_value=0, max_value=30_000))
 def test_a_gguf_that_is_cut_anywhere_says_only_that(experts, cut):
     start = experts.read_bytes()[:40_000]

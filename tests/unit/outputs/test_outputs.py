@@ -84,6 +84,7 @@ def test_at_most_one_tool_recognises_an_output(text):
     assert sum(tool.recognises(text) for tool in all_tools().values()) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "text"), EXAMPLES)
 def test_an_output_cut_anywhere_gives_cases_or_the_readers_own_error(name, text):
     for part in truncations(text):

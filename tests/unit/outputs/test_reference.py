@@ -324,6 +324,7 @@ def test_of_a_document_of_two_tools_both_come_in():
     assert tools == {"llama-batched-bench", "llama-bench"}
 
 
+@pytest.mark.slow
 @of_file(INDEX)
 def test_a_file_cut_short_at_any_line_gives_a_result_or_a_parse_error(entry):
     lines = text_of(entry).splitlines(keepends=True)
@@ -340,6 +341,7 @@ def test_a_file_is_recognised_by_its_own_tool_alone(entry):
     assert len(tools_of(entry)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", all_tools())
 def test_a_reader_takes_every_output_of_every_tool_without_falling(name):
     for path in sorted(path for path in OUTPUTS.rglob("*") if path.is_file()):

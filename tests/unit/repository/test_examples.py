@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from record_factory import case, failed, ok, write_run
 
 EXAMPLE = Path("examples/demo_plots.py")
@@ -14,6 +16,7 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_example_makes_the_demo_s_plots_from_a_run_folder(tmp_path):
     speeds = {"near": (24.0, 60.0), "far": (2010.0, 12.0)}
     records = [ok(case(1), {"decode": [80.0, 82.0]})]

@@ -62,11 +62,13 @@ def test_a_script_that_needs_more_than_programs_is_skipped_with_what_it_needs(fo
     assert made.stdout.startswith(f"{folder}: skipped; make it with '{folder}=")
 
 
+@pytest.mark.slow
 def test_every_text_in_a_test_of_a_reader_is_no_programs_or_says_why_it_is_hand_made():
     unlisted = [text for text in texts() if not text.kind]
     assert not unlisted, "\n" + "\n".join(map(str, unlisted))
 
 
+@pytest.mark.slow
 def test_what_is_hand_made_names_where_its_form_comes_from():
     without = [text for text in texts() if text.kind == "hand-made" and not FORM.search(text.words)]
     assert not without, "\n" + "\n".join(map(str, without))

@@ -427,7 +427,6 @@ def figures(scored: str, title: str) -> dict[str, float]:
     return dict(zip(names, map(float, row.groups()), strict=True))
 
 
-@pytest.mark.slow
 def test_decode_of_what_had_no_part_is_as_close_as_docs_model_md_says(scored):
     found = figures(scored, "decode, several nodes")
     naive = int(re.search(r"decode, several nodes; .* off by (\d+)%", scored)[1])
@@ -437,7 +436,6 @@ def test_decode_of_what_had_no_part_is_as_close_as_docs_model_md_says(scored):
     assert found["median"] <= 0.5 * naive
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "title", ["decode, several", "decode, one", "prompt, several", "prompt, one"]
 )
@@ -445,7 +443,6 @@ def test_intervals_hold_about_80_percent_of_what_had_no_part(scored, title):
     assert 70 <= figures(scored, title)["inside"] <= 90
 
 
-@pytest.mark.slow
 def test_directions_of_published_pairs_are_as_right_as_docs_model_md_says(scored):
     right, count = re.search(r"(\d+) of (\d+) pairs right", scored).groups()
 
@@ -454,7 +451,6 @@ def test_directions_of_published_pairs_are_as_right_as_docs_model_md_says(scored
     assert int(right) / int(count) >= 0.85
 
 
-@pytest.mark.slow
 def test_the_score_says_what_it_did_not_judge_and_what_is_furthest_off(scored):
     assert "it guesses tokens ahead, and how many were kept is not stated" in scored
     assert len(scored.split("interval   off  case\n")[1].splitlines()) == 3

@@ -225,6 +225,7 @@ def like(of_place):
     return st.tuples(st.just(of), st.just(place), st.sampled_from([*LIKE[type(inner)], None]))
 
 
+@pytest.mark.slow
 @given(st.sampled_from(PLACES).flatmap(like), st.sampled_from(["1.2", LATER]))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_read_can_be_reported_however_odd(tmp_path, changes, version):

@@ -34,6 +34,7 @@ def test_a_copy_arrives_whole(copy, tmp_path):
     assert (tmp_path / "there").stat().st_size == 20 * MEGABYTE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sends", "takes", "words"),
     [

@@ -51,7 +51,7 @@ def registry():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     found.url = f"http://127.0.0.1:{server.server_port}"
     found.name = f"127.0.0.1:{server.server_port}/me/box:new"
     yield found

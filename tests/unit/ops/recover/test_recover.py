@@ -134,6 +134,7 @@ class Relay:
         self.listener.close()
 
 
+@pytest.mark.slow
 def test_a_node_that_its_switch_leaves_off_is_said_to_be_off_and_no_gate_is_blamed(
     tmp_path, monkeypatch
 ):

@@ -445,6 +445,7 @@ def networks(draw):
     return [machine(name, *ports[name]) for name in names], truth
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(networks())
 def test_every_wire_is_found_with_all_of_its_machines_and_none_is_invented(made):

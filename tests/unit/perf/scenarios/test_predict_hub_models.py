@@ -38,6 +38,7 @@ def test_it_is_asked_for_once(hub):
     assert len(hub.asked) == asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -63,6 +64,7 @@ def test_a_redirection_without_end_ends(hub):
     assert len(hub.asked) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../..", "org/..", "./name", "org/.name"])
 def test_a_name_that_leads_elsewhere_is_refused(hub, tmp_path, name):
     with pytest.raises(InputError):

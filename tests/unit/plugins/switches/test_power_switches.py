@@ -51,7 +51,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def relay():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     Relay.asked, Relay.status, Relay.of_next = [], 200, []
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -58,6 +58,7 @@ def test_where_the_interval_holds_1_no_difference_is_shown(tmp_path):
     assert "no difference shown" in output
 
 
+@pytest.mark.slow
 def test_the_same_records_always_give_the_same_output(tmp_path):
     records = [*runs(case(2), FAST), *runs(case(2, "cable"), SLOW), *runs(case(4), SLOW)]
     write_run(tmp_path / "a", records)

@@ -15,6 +15,7 @@ def few_resamples(monkeypatch):
     monkeypatch.setattr(intervals, "_RESAMPLES", 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runs", "effect", "kind"),
     [

@@ -361,6 +361,7 @@ def test_each_table_names_parameters_that_are_there_and_no_flag_twice():
             assert {*line.otherwise, *line.otherwise_on_several} <= known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(engines.all_engines()))
 def test_a_flag_that_the_driver_sets_is_in_no_argument(name, recipe):
     engine = engines.find(name)

@@ -179,6 +179,7 @@ def test_a_program_that_only_answers_is_no_run(imported):
     assert len(named) == 3
 
 
+@pytest.mark.slow
 def test_a_text_of_many_signs_takes_no_long(imported):
     for sign in ("if\n", "for x in y; do\n", "\"'\n", "cat <<E\n", "f() {\n", "M=$M$M\n"):
         document, _ = imported(f"llama-bench -m /m/a.gguf\n{sign * 3000}")
