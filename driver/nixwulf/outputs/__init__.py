@@ -208,12 +208,13 @@ def cells(line: str) -> list[str]:
 
     Posters lose the first or the last pipe, or both; a page's table that is copied has tabs.
     """
-    line = line.strip()
-    if "|" not in line:
-        line = line.replace("\t", "|")
-    if line.count("|") < _FEWEST_PIPES:
-        return []
-    parts = _PIPE.split(line.removeprefix("|").removesuffix("|"))
+    if "|" in line or line.count("\t") < _FEWEST_PIPES:
+        line = line.strip()
+        parts = _PIPE.split(line.removeprefix("|").removesuffix("|"))
+        if line.count("|") < _FEWEST_PIPES:
+            return []
+    else:
+        parts = line.strip("\n ").split("\t")  # empty ones at the end are cells too
     found = [cell.strip().replace("\\|", "|") for cell in parts]
     return [] if all(set(cell) <= set("-: ") for cell in found) else found
 

@@ -22,8 +22,10 @@ _PATTERNS = {
 _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*"?[^"{}:]*$')
 _VALUES = re.compile(r"\(([^()]*)\) *VALUES *\(")  # of SQL, whose names stand in each line
 _QUOTED = {"'": re.compile(r"'[^']*'"), '"': re.compile(r'"[^"]*"')}
-_OPTION = re.compile(r"(?<!\S)--?([a-z][\w-]*)[ =]\Z")
+_OPTION = re.compile(r"(?<!\S)--?([a-z][\w-]*)[ =](?:\d[\d.]* )*\Z")
 _NAMED = re.compile(r"(?<![^\s,;(|])([\w.%/-]*[A-Za-z][\w.%/-]*)=\[?\s*\Z")
+_SHARE = re.compile(r"\b\d[\d.]*% ")  # of the name of a column
+_BRACKETS = re.compile(r"\[[^][]*\]|\([^()]*\)")
 _LISTED = re.compile(r"\s{0,2}[,/-]\s{0,2}")
 _PART = re.compile(r"\d+(?:\.\d+)?")
 _LONG_LINE = 600
@@ -53,8 +55,8 @@ class _Token:
 class Account:
     """Numbers of a text: line, label, and a text.
 
-    used: of what the answer has, that text is the part that the number gives, or empty; left_out:
-    of the rest, in the lines of results, the number. whole: whether all could be looked at.
+    used: of what the answer has, its label with the number, and the part that it gives, or empty;
+    left_out: of the rest, in the lines of results, the number. whole: whether all was looked at.
     """
 
     used: tuple[tuple[int, str, str], ...]
@@ -93,7 +95,8 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     left = [one for one in left if not one.named or (one.label, one.text) not in said]
     left.sort(key=lambda one: one.line not in lines)
     named = [
-        (one.line, one.label, _part(read, cut, one, whole) if explain else "") for one, *_ in used
+        (one.line, f"{one.label} ({one.text})", _part(read, cut, one, whole) if explain else "")
+        for one, *_ in used
     ]
     rest = tuple((one.line, one.label, one.text) for one in left)
     hosts = (
@@ -186,10 +189,11 @@ def _tokens(text: str) -> Iterator[_Token]:
             kind = (label, indent) if key or names else (shape, index)
             place = position + match.start(), position + end
             yield _Token(number, *place, match[0], label, kind, bool(option or key or names))
-        if re.search(r"[A-Za-z]", line) and not _PATTERNS["number"].search(line):
-            if columns[1] and columns != before_it:
+        if re.search(r"[A-Za-z]", line) and not _PATTERNS["number"].search(_SHARE.sub("", line)):
+            sentence = line.rstrip().endswith((":", ".")) or line.lstrip(" |>")[:1].isdigit()
+            if columns[1] and columns != before_it and not sentence:
                 heads[columns] = _cells(line, separator)
-            above = [line, *above[:1]]
+            above = above if sentence else [line, *above[:1]]
         before_it = columns
         position += len(line) + 1
 
@@ -210,13 +214,16 @@ def _words(before: str, after: str) -> str:
     """The words in front of a number or, where there are none of its own, behind it."""
     if key := _NAMED.search(before):
         return key[1]
-    front = " ".join(re.split(r"(?<!\w)\d[\d.,]*|[|,;]+ *|=+ *(?=\S)", before)[-1].split())
+    apart = r"(?<![\w.])\d[\d.,]*+(?![\da-f]{4})|[|,;]+ *|=+ *(?=\S)"
+    front = " ".join(re.split(apart, before)[-1].split())
     back = " ".join(re.split(r"[|,;\]]|(?<!\(s)\)|\d", after)[0].split())
     own = front.rpartition(": ")[2].strip(" :=/~*±([->")
     behind = front.endswith(("(", "/", "±", "[")) or len(front.strip(" :=*~#>")) < len("ms")
     label = (back or front) if behind else own or front
     label = label.strip(" :=/~*±([->'\"").lstrip("]) ")
     label = label or " ".join(re.findall(r"[^\W\d][\w-]*", before)[-3:])
+    if re.search(r"[][()]", _BRACKETS.sub("", label)):
+        label = " ".join(re.sub(r"[][()]", " ", label).split())
     return label if len(label) <= _MOST_LABEL else label[-_MOST_LABEL:].partition(" ")[2]
 
 
@@ -231,9 +238,12 @@ def _above(heads: Sequence[str], row: str, place: tuple[int, int]) -> str:
         for names in (re.split(r"\s{2,}|\t", line.strip()), line.split()):
             if len(names) == len(words):
                 return names[len(row[: place[0]].split())]
-    above = list(re.finditer(r"\S+", heads[0]))
-    over = [one[0] for one in above if one.start() < place[1] and place[0] < one.end()]
-    return over[0].strip("[]:") if over and len(above) > len(words) // 3 else ""
+    above = list(re.finditer(r"\S+", heads[0].expandtabs()))
+    start, end = (len(row[:one].expandtabs()) for one in place)
+    over = [one[0] for one in above if one.start() < end and start < one.end()]
+    return (
+        " ".join(re.findall(r"[^][:]+", over[0])) if over and len(above) > len(words) // 3 else ""
+    )
 
 
 def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:

@@ -119,6 +119,7 @@ class _Description:
         self.lines = [(_pattern(one), False) for one in shared]
         self.lines += [(_pattern(one), True) for one in own]
         self.begins = re.compile(known.get("begins", _NEVER))
+        self.states = re.compile(known.get("states", _NEVER))
         self.settings: str = known.get("settings", "")
         self.sources = [re.compile(one) for one in known.get("sources", ())]
         self.unless = re.compile("|".join(known.get("unless", [_NEVER])), re.MULTILINE)
@@ -210,6 +211,9 @@ class _Description:
         for pattern, own in self.lines:
             for match in pattern.finditer(line):
                 self._take(match, number, runs, own=own)
+        if self.states.search(line):
+            stated = {key: one for key, one in run.shared.items() if key in self.lasting}
+            run.lasting |= stated
 
     def _take(self, match: re.Match[str], line: int, runs: list[_Run], *, own: bool) -> None:
         """Take what a pattern finds; a metric that a run has once begins the next one.
@@ -262,8 +266,11 @@ class _Description:
         times = known.get("times", 1)
         over = float(observed[known["over"]]) if "over" in known else 1.0
         mean, deviation = _times(numbers[0] / (over or 1.0), times), numbers[1]
+        name = self._name(value)
+        if "together" in known and conditions.get("concurrency", 1) > 1:
+            name = known["together"]
         return Metric(
-            self._name(value),
+            name,
             known["unit"],
             (mean,) if deviation is None else (),
             conditions=conditions,

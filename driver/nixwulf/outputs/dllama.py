@@ -21,6 +21,7 @@ _COUNT = re.compile(r" {2,}nTokens: (\d+)")
 _ERROR = re.compile(r"(?:\S+ )?Critical error: (.+)")
 _BLOCKS = ("Evaluation", "Prediction")
 _WORKER = re.compile(r"Socket\[(\d{1,4})\]: connecting to \S+ worker")
+_WORKERS = re.compile(r"--workers((?: +\S+:\d{1,5})+)")
 _ARCHITECTURE = re.compile(r"^\S+ Arch: (\S+)$", re.MULTILINE)
 # The model's header, which comes before the sockets: without it, the begin is cut off.
 _HEADER = "nKvHeads: "
@@ -106,6 +107,8 @@ def read(text: str) -> list[Found]:
     result = parse(text, whole=False)
     cut = bool(steps(text, "Pred")) and not result.tokens
     workers = len(set(_WORKER.findall(text)))
+    if not workers and (named := _WORKERS.search(text)):
+        workers = len(set(named[1].split()))
     nodes = exactly(workers + 1, f"{workers} workers and the root") if workers else ANY
     nodes = ONE if not workers and _HEADER in text else nodes
     architecture = _ARCHITECTURE.search(text)

@@ -30,6 +30,7 @@ _DIRECTION = {"TX-C": "forward", "RX-S": "forward", "RX-C": "reverse", "TX-S": "
 # With -f K, M, G and T it is bytes, by 1024: src/units.c of https://github.com/esnet/iperf.
 _GBPS = {f"{one}bits": 1000**n / 1e9 for n, one in enumerate(("", *"KMGT"))}
 _GBPS |= {f"{one}Bytes": 1024**n * 8 / 1e9 for n, one in enumerate(("", *"KMGT"))}
+_REVERSE = re.compile(r"^[ \t]*Reverse mode|\biperf3? (?:.* )?(?:-R|--reverse)(?!\S)")
 _ENDS = re.compile(r"local (\S+) port \d+ connected (?:to|with) (\S+) port")
 _SUMMED = re.compile(
     r"^[ \t]*\[\s*(?P<id>\d+)\](?P<role>\[[TR]X-[CS]\])?\s+0\.00-(?P<end>\d{1,9}\.\d\d)\s+sec .*"
@@ -198,7 +199,7 @@ def _from_text(text: str) -> tuple[dict[str, Flow], str | None]:
         if match:
             direction = _DIRECTION.get(match["role"] or "", unmarked)
             matches.setdefault(direction, []).append(match)
-        elif line.lstrip().startswith("Reverse mode"):
+        elif _REVERSE.search(line):
             unmarked = "reverse"
         elif failed := _ERROR.match(line):
             error = failed["words"]

@@ -28,13 +28,17 @@ from nixwulf.outputs.llama_benchy import COLUMNS
 ENGINE = "llama.cpp"
 _DECODER = json.JSONDecoder()
 _TEST = re.compile(
-    r"(?=pp|tg)(?:pp(?P<prompt>[0-9]{1,9}))?\+?(?:tg(?P<gen>[0-9]{1,9}))?"
+    r"(?=pp|tg)(?:pp ?(?P<prompt>[0-9]{1,9}))?\+?(?:tg ?(?P<gen>[0-9]{1,9}))?"
     r"(?: @ d(?P<depth>[0-9]{1,9}))?"
 )
 _COLUMNS = read_toml(DATA / "llama_bench_columns.toml")
 _FIRST_COLUMNS = {name: re.compile(form) for name, form in _COLUMNS["first"].items()}
 _KEYS: Mapping[str, str] = _COLUMNS["keys"]
-_BUILD = re.compile(r"build: (\w+) \(([0-9]{1,9})\)")
+# Typed by hand, the number may be in front or alone.
+_BUILD = re.compile(
+    r"build: (?!b[0-9]{1,5}\b)(?P<commit>\w+) \((?P<number>[0-9]{1,9})\)"
+    r"|build: b(?P<first>[0-9]{1,6})(?: \((?P<behind>\w+)\))?$"
+)
 _MODEL_OPTION = re.compile(r"(?<!\S)(?:-m|--model|-hfr?|--hf-repo)\b")
 _RPC_OPTION = re.compile(r"-rpc[ =](\S+)")
 # An option with one value, by which a setting is known that has no column.
@@ -413,7 +417,8 @@ def _ended(
     named: set[str] | None,
     build: re.Match[str] | None,
 ) -> Iterator[LlamaBenchRow]:
-    commit, number = (build[1], int(build[2])) if build else ("", None)
+    commit = (build["commit"] or build["behind"] or "") if build else ""
+    number = int(build["number"] or build["first"]) if build else None
     for row in rows:
         devices = set(_RPC_DEVICE.findall(str(row.details.get("dev", ""))))
         servers = _rpc_servers(row.backend, devices or endpoints, named)

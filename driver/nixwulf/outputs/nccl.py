@@ -21,7 +21,8 @@ _METRICS: Mapping[str, tuple[str, str, int]] = _TABLES["metrics"]
 _USUAL: Mapping[str, Sequence[str]] = _TABLES["usual"]
 _SUMMARY = ["collective", "mode"]
 _STARTING = re.compile(
-    r"^[ \t]*# Collective test (?:starting|concluded): (\w+?)(?:_perf)?$", re.MULTILINE
+    r"^[ \t]*# Collective test (?:starting|concluded): (\w+?)(?:_perf)?$|\b(\w+)_perf +-",
+    re.MULTILINE,
 )
 _RANK = re.compile(r"^[ \t]*#\s+Rank\s+(\d+) .*?\bon\s+(\S+) device", re.MULTILINE)
 _VERSION = re.compile(r"^[ \t]*# ([nr]ccl-tests) version (\d[\w.]*)", re.MULTILINE)
@@ -145,7 +146,9 @@ def read(text: str) -> list[Found]:
     warm_up = _WARM_UP.search(text)
     state = ("warm" if int(warm_up[1]) else "cold") if warm_up else None
     # The end of an output alone does not show what it measured.
-    found = metrics([table], collective[1] if collective else "collective", state)
+    found = metrics(
+        [table], (collective[1] or collective[2]) if collective else "collective", state
+    )
     return [
         Found(
             "collectives",

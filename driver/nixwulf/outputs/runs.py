@@ -39,7 +39,7 @@ _BLANKS_APART = re.compile(
     re.MULTILINE,
 )
 _WITH_DECIMALS = re.compile(r"\d \d{3}[.,]\d")
-_LAST = re.compile(r"\d[\d.]*\Z")
+_LAST = re.compile(r"(?<![\w-])\d[\d.]*\Z")
 _LINES_BEFORE = 3
 _FEWEST_ALIKE = 2
 # The end of a number; and llama.cpp's and ollama's label of an answer, which is the end of a

@@ -151,9 +151,13 @@ def _warnings(text: str, found: ServeResult) -> Iterator[str]:
     if found.failed:
         yield f"Of {found.completed + found.failed} requests {found.failed} failed."
     begun = [one.end() for one in _BEGUN.finditer(text)]
-    if found.missing or (begun and not _CLOSING.search(text, begun[-1])):
-        without = ", ".join(map(repr, found.missing)) or "its closing line"
-        yield f"The result is cut off: it lacks {without}."
+    begins = next(iter(_PRINTED.values())) not in found.missing
+    whole = begins and bool(begun and _CLOSING.search(text, begun[-1]))
+    without = ", ".join(map(repr, found.missing))
+    if without and whole:
+        yield f"The result lacks {without}, or has other units."
+    elif without or (begun and not whole):
+        yield f"The result is cut off: it lacks {without or 'its closing line'}."
 
 
 def metrics(

@@ -395,7 +395,7 @@ def test_the_answer_begins_with_what_was_read_and_what_was_left_out(run, output)
     assert (
         "sglang-bench, 1 run, 7 values; left out: line 15: Most concurrent requests (5)." in first
     )
-    assert "  line 13: Output token throughput (tok/s) -> throughput of run 1" in lines
+    assert "  line 13: Output token throughput (tok/s) (62.86) -> throughput of run 1" in lines
     assert "  line 15: Most concurrent requests (5) -> left out" in lines
 
 

@@ -128,3 +128,150 @@ def test_a_cell_that_is_bold_as_a_whole_is_a_number(tmp_path):
     path = tmp_path / "t.md"
     loose = table.replace(f"{speed} |", f"**{speed}**")
     assert values(path, loose) == values(path, table)
+
+
+# hand-made: blocks of averages alone, as people paste them (form: src/app.cpp of distributed-llama)
+AVERAGES = """\
+Evaluation
+    nTokens: 19
+   tokens/s: {} (70.92 ms/tok)
+Prediction
+    nTokens: 109
+   tokens/s: {} (238.10 ms/tok)
+"""
+
+
+@pytest.mark.parametrize(
+    "between", ["", "\n", "4 nodes:\n\n", "$ ./dllama inference --steps 128\n"]
+)
+def test_averages_of_two_inferences_are_two_runs(tmp_path, between):
+    text = AVERAGES.format("14.10", "4.20") + between + AVERAGES.format("39.90", "10.90")
+    found = values(tmp_path / "posted", text)
+    assert found == [{"prompt": 14.1, "decode": 4.2}, {"prompt": 39.9, "decode": 10.9}]
+
+
+def test_a_command_of_dllama_says_how_many_nodes_there_were(tmp_path):
+    command = "./dllama inference --model m.m --workers 10.0.0.2:9999 10.0.0.3:9999 10.0.0.4:9999\n"
+    path = tmp_path / "posted"
+    path.write_text(command + AVERAGES.format("39.90", "10.90"))
+    (record,) = records_of(path, OPEN)
+    assert record["case"]["nodes"] == 4
+
+
+# hand-made: the sums of a test (form: tests/fixtures/iperf3/text.txt)
+SUMS = """\
+[ ID] Interval           Transfer     Bitrate         Retr
+[  5]   0.00-10.00  sec  10.9 GBytes  {} Gbits/sec    3             sender
+[  5]   0.00-10.00  sec  10.9 GBytes  {} Gbits/sec                  receiver
+"""
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "Reverse mode, remote host 10.0.0.2 is sending\n",
+        "iperf3 -c 10.0.0.2 -t 10 -R\n",
+        "$ iperf3 --client 10.0.0.2 --reverse\n",
+    ],
+)
+def test_a_second_test_goes_the_way_that_its_line_says(tmp_path, between):
+    path = tmp_path / "posted"
+    path.write_text(SUMS.format("9.38", "9.37") + "\n" + between + SUMS.format("7.05", "7.04"))
+    found = [one["metrics"][0] for one in records_of(path, OPEN)]
+    assert [(one["conditions"]["direction"], one["value"]) for one in found] == [
+        ("forward", 9.37),
+        ("reverse", 7.04),
+    ]
+
+
+# hand-made: a table (form: src/common.cu of https://github.com/NVIDIA/nccl-tests before 2.14)
+COLLECTIVE = """\
+mpirun -np 2 ./build/{} -b 1G -e 1G -g 1
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+  1073741824     268435456     float     sum      -1    49820   21.55   21.55      0    49790   21.57   21.57      0
+# Avg bus bandwidth    : 21.5600
+"""  # noqa: E501
+
+
+def test_a_collective_is_named_by_its_program_where_no_line_of_its_own_names_it(tmp_path):
+    path = tmp_path / "posted"
+    path.write_text(COLLECTIVE.format("all_reduce_perf") + COLLECTIVE.format("sendrecv_perf"))
+    names = [{one["name"] for one in each["metrics"]} for each in records_of(path, ONE)]
+    assert [sorted(one)[-1] for one in names] == ["all_reduce_time", "send_receive_time"]
+
+
+# hand-made: two commands, each with its output (form: mlx_lm/benchmark.py of mlx-lm)
+TRIALS = """\
+mlx_lm.benchmark --model org/model-4bit -p {0} -g 128
+Running warmup..
+Timing with prompt_tokens={0}, generation_tokens=128, batch_size=1.
+Trial 1:  prompt_tps=1900.112, generation_tps=120.904, peak_memory=2.610
+Averages: prompt_tps=1900.112, generation_tps=120.904, peak_memory=2.610
+"""
+
+
+def test_a_command_belongs_to_the_output_below_it(tmp_path):
+    path = tmp_path / "posted"
+    path.write_text(TRIALS.format(128) + TRIALS.format(4096))
+    found = records_of(path, ONE)
+    assert [one["model"]["name"] for one in found] == ["org/model-4bit"] * 2
+    assert [one["case"]["parameters"]["n_prompt"] for one in found] == [128, 4096]
+
+
+# hand-made: requests one by one and at once (form: bench/exo_bench.py of exo)
+AT_ONCE = """\
+11:05:44.010 | INFO     | __main__:main:470 - PLACEMENT: Tensor / MlxJaccl / nodes=4 / instance_id=6f
+11:05:44.010 | INFO     | __main__:main:470 - --- pp=4096 tg=128 concurrency=1 ---
+11:06:01.220 | INFO     | __main__:main:510 -   repeat 1/2: prompt_tps=402.11 gen_tps=27.90
+11:06:20.420 | INFO     | __main__:main:510 -   repeat 2/2: prompt_tps=404.55 gen_tps=27.72
+11:06:20.421 | INFO     | __main__:main:588 - prompt_tps=403.33 gen_tps=27.90    prompt_tokens=4096 gen_tokens=128    peak_memory=151.20GB    energy=5120.4J (610.2W avg over 8.4s inference)
+11:06:22.501 | INFO     | __main__:main:470 - --- pp=4096 tg=128 concurrency=4 ---
+11:06:59.900 | INFO     | __main__:main:560 - [concurrent 4x]  agg_gen_tps=71.20  per_req_tps=17.80  wall_s=48.12  errors=0
+11:07:00.001 | INFO     | __main__:main:588 - prompt_tps=120.40 gen_tps=71.20    prompt_tokens=4096 gen_tokens=128    peak_memory=160.00GB
+"""  # noqa: E501
+
+
+def test_what_exo_counts_over_requests_at_once_is_no_speed_of_one(tmp_path):
+    path = tmp_path / "posted"
+    path.write_text(AT_ONCE)
+    (record,) = records_of(path, OPEN)
+    speeds = {
+        (one["name"], one["conditions"]["concurrency"]): one["value"] for one in record["metrics"]
+    }
+    assert speeds == {
+        ("prompt", 1): 403.33,
+        ("decode", 1): 27.9,
+        ("peak_memory", 1): 151.2,
+        ("prompt", 4): 120.4,
+        ("decode", 4): 17.8,
+        ("throughput", 4): 71.2,
+        ("peak_memory", 4): 160,
+    }
+    assert record["metrics"][0]["observed"]["energy_j"] == 5120.4
+
+
+# hand-made: two batches of one command (form: python/sglang/bench_one_batch.py of sglang)
+BATCHES = """\
+python3 -m sglang.bench_one_batch --model-path org/model --batch 1 8 --input-len {} --output-len 64
+Prefill. latency: 0.24410 s, throughput:   4195.00 token/s
+Decode 0. Batch size: 1, latency: 0.02603 s, throughput:     38.42 token/s
+Decode.  median latency: 0.02598 s, median throughput:     38.49 token/s
+Total. latency:  1.881 s, throughput:    578.42 token/s
+Prefill. latency: 1.75121 s, throughput:   4677.91 token/s
+Decode 0. Batch size: 8, latency: 0.03112 s, throughput:    257.07 token/s
+Decode.  median latency: 0.03091 s, median throughput:    258.82 token/s
+Total. latency:  3.701 s, throughput:   2351.80 token/s
+"""
+
+
+def test_lengths_of_a_command_are_those_of_each_of_its_batches(tmp_path):
+    path = tmp_path / "posted"
+    path.write_text(BATCHES.format(1024) + BATCHES.format(2048))
+    conditions = [one["metrics"][0]["conditions"] for one in records_of(path, ONE)]
+    assert [(one["n_prompt"], one["concurrency"]) for one in conditions] == [
+        (1024, 1),
+        (1024, 8),
+        (2048, 1),
+        (2048, 8),
+    ]

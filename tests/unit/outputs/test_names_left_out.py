@@ -56,18 +56,18 @@ NCCL = """\
 """
 
 
-def said(tmp_path, text):
+def said(tmp_path, text, metadata=ONE):
     path = tmp_path / "posted.txt"
     path.write_text(text)
-    first, *rest = reading_of(path, ONE).sentences(explain=True)
+    first, *rest = reading_of(path, metadata).sentences(explain=True)
     return first, "\n".join(rest)
 
 
 def test_a_value_of_sql_goes_by_its_column(tmp_path):
     first, rest = said(tmp_path, SQL)
     assert "left out: line 1: avg_ns (2048000000)." in first
-    assert "n_prompt -> prompt" in rest
-    assert "avg_ts -> prompt" in rest
+    assert "n_prompt (512) -> prompt" in rest
+    assert "avg_ts (250.0) -> prompt" in rest
 
 
 def test_a_column_of_numbers_goes_by_the_head_above_it(tmp_path):
@@ -84,7 +84,7 @@ def test_the_lists_of_options_are_named_whole_and_stay_lists(tmp_path):
 
 def test_zeros_of_a_log_are_beside_its_speed_or_left_out(tmp_path):
     first, rest = said(tmp_path, VLLM)
-    assert "line 1: Avg prompt throughput -> throughput of run 1" in rest
+    assert "line 1: Avg prompt throughput (0.0) -> throughput of run 1" in rest
     assert "line 2: Avg prompt throughput (0.0) -> left out" in rest
     assert "line 2: Avg generation throughput (0.0) -> left out" in rest
     assert "1 value" in first
@@ -102,7 +102,7 @@ def test_the_body_of_a_report_is_kept_or_named(tmp_path):
         assert one in first
     assert "Max Model Len (131072)" in first
     assert "safety-critical failure" in rest
-    assert "Score -> score of run 1" in rest
+    assert "Score (85) -> score of run 1" in rest
 
 
 # hand-made: the end of a run of llama-perplexity (form: tools/perplexity/perplexity.cpp)
@@ -171,3 +171,66 @@ def test_json_below_a_command_has_the_servers_that_it_names(records):
     )
     (record,) = records(text, UserMetadata(("generic-x86_64",)))
     assert record["case"]["nodes"] == 2
+
+
+# hand-made: what somebody measured beside a result (form: the fixture llama-bench/two-depths.md)
+BESIDE = """\
+| model | size | params | backend | ngl | test | t/s |
+| ----- | ---: | -----: | ------- | --: | ---: | --: |
+| qwen3 8B Q4_K - Medium | 4.68 GiB | 8.19 B | CUDA | 99 | tg128 | 41.20 ± 0.31 |
+
+Power draw: 118W idle 12.5W, efficiency 0.35 tok/s/W, 61°C, fan 2100rpm, energy 340J, 2.9GHz
+"""
+
+
+def test_a_number_with_its_unit_behind_it_is_named(tmp_path):
+    first, rest = said(tmp_path, BESIDE)
+    for number in ("118", "12.5", "0.35", "61", "2100", "340", "2.9"):
+        assert f"({number})" in first + rest
+
+
+# hand-made: a test below a sentence with commas (form: tests/fixtures/iperf3/text.txt)
+BELOW = """\
+USB4 cable between two boxes, thunderbolt-net, MTU 62000:
+
+$ iperf3 -c 10.99.0.2 -P 2 -t 1
+[ ID] Interval           Transfer     Bitrate         Retr  Cwnd
+[  5]   0.00-1.00   sec   566 MBytes  4.74 Gbits/sec    0   1.10 MBytes
+[SUM]   0.00-1.00   sec  1.10 GBytes  9.45 Gbits/sec    0
+[SUM]   0.00-1.00   sec  1.10 GBytes  9.45 Gbits/sec    0             sender
+[SUM]   0.00-1.00   sec  1.10 GBytes  9.44 Gbits/sec                  receiver
+"""
+
+
+def test_a_sentence_above_a_table_is_no_head_of_it(tmp_path):
+    first, rest = said(tmp_path, BELOW, UserMetadata(("generic-x86_64",)))
+    assert "Transfer (1.10)" in rest
+    for word in ("two", "62000", "cable", "thunderbolt"):
+        assert f"{word} (" not in first + rest
+
+
+# hand-made: values of an option and a percentile (form: argparse; vllm's benchmarks/serve.py)
+SEVERAL = """\
+$ vllm bench serve --random-input-len 512 --metric-percentiles 99.9 --latency 3 5 7
+============ Serving Benchmark Result ============
+Successful requests:                     20
+Benchmark duration (s):                  44.10
+Total input tokens:                      20480
+Total generated tokens:                  2560
+Request throughput (req/min):            27.21
+Output token throughput (tok/s):         58.05
+P99.9 TTFT (s):                          1.99
+==================================================
+"""
+
+
+def test_values_of_one_option_are_its_own_and_a_percentile_keeps_its_name(tmp_path):
+    first, rest = said(tmp_path, SEVERAL)
+    assert "latency (3, 5, 7)" in rest
+    assert "P99.9 TTFT (s) (1.99)" in rest
+    assert "cut off" not in first + rest
+
+
+def test_a_number_that_ends_a_word_of_a_sentence_is_not_cut(tmp_path):
+    _, rest = said(tmp_path, BESIDE + "Measured on spark-2.\n")
+    assert "cut off" not in rest
