@@ -347,6 +347,9 @@ def _table_rows(text: str) -> Iterator[LlamaBenchRow]:
         elif build:
             yield from _ended(open_rows, endpoints, named, build)
             open_rows, endpoints, named, stated = [], set(), None, {}
+        elif option := _RPC_OPTION.search(line):  # of a sentence above the table
+            yield from _ended(open_rows, endpoints, named, None)
+            open_rows, named = [], set(option[1].rstrip(":.)`").split(","))
         else:
             endpoints |= {one[2] for one in _RPC_BUFFER.finditer(line)}
     yield from _ended(open_rows, endpoints, named, None)

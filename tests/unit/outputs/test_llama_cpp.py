@@ -316,3 +316,33 @@ def test_a_model_that_is_not_there_is_quoted():
         all_tools()["llama-batched-bench"].read(
             fixture("llama-cpp-tools/batched-bench-no-model.txt")
         )
+
+
+# hand-made: two tables and what was said of them (form: the fixture llama-bench/two-depths.md)
+COMPARED = """\
+Single node:
+
+| model | size | params | backend | ngl | test | t/s |
+| ----- | ---: | -----: | ------- | --: | ---: | --: |
+| gpt-oss 120B MXFP4 MoE | 59.02 GiB | 116.83 B | Vulkan | 99 | tg128 | 48.31 ± 0.05 |
+
+Three nodes, with `--rpc 10.0.0.2:50052,10.0.0.3:50052`:
+
+| model | size | params | backend | ngl | test | t/s |
+| ----- | ---: | -----: | ------- | --: | ---: | --: |
+| gpt-oss 120B MXFP4 MoE | 59.02 GiB | 116.83 B | Vulkan,RPC | 99 | tg128 | 38.05 ± 0.12 |
+
+build: b7315 (4d3726278)
+"""
+
+
+def test_servers_in_a_sentence_are_those_of_the_table_below_it(records):
+    found = records(COMPARED)
+    assert [one["case"]["nodes"] for one in found] == [1, 3]
+    assert found[1]["engine"]["version"] == "b7315"
+    assert found[1]["engine"]["build_commit"] == "4d3726278"
+
+
+def test_a_test_of_2023_has_a_blank_in_its_name(records):
+    (record,) = records(COMPARED.partition("Three")[0].replace("tg128", "tg 128"))
+    assert record["metrics"][0]["conditions"]["n_gen"] == 128
