@@ -33,7 +33,7 @@ _SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _LONGEST_LINE = 4096
 # A text and the colon of a key, a bracket of either side, or a word; whole or not.
-_JSON = re.compile(r'"((?:[^"\\\n]|\\.)*+)"(\s*:)?|([\[{])|([\]}])|([\w.+-]+)')
+_JSON = re.compile(r'"([^"\\\n]*+(?:\\.[^"\\\n]*+)*)"(\s*:)?|([\[{])|([\]}])|([\w.+-]+)')
 
 
 class _Said(NamedTuple):

@@ -21,7 +21,7 @@ from nixwulf.core.files import DATA, read_toml
 from nixwulf.outputs import Found, ParseError, Tool, ToolFailed
 
 _OF_HTML = re.compile(r"<(?:pre|code|td|th|tr|br|p|div|span|table)\b[^>\n]{0,400}>", re.IGNORECASE)
-_ROW = re.compile(r"<tr\b(?:(?!</?tr\b).)*+</tr>", re.IGNORECASE | re.DOTALL)
+_ROW = re.compile(r"<tr\b(?:(?!</?tr\b).)*</tr>", re.IGNORECASE | re.DOTALL)
 _CELL = re.compile(r"<t[dh]\b[^>]{0,400}>", re.IGNORECASE)
 _BREAK = re.compile(
     r"<br ?/?>(?!\n)|(?<!\n)</?(?:p|div|pre|tr|table)\b[^>\n]{0,400}>(?!\n)", re.IGNORECASE

@@ -58,7 +58,7 @@ _CLIENT = "the benchmark of the sweep asks; import its command alone to have its
 _NOT_RUN = "commands of a shell are never run here"
 
 # A quoted piece, and the use of a variable: $NAME, ${NAME}, ${NAME:-another value}.
-_PIECE = r"""\\.|'[^']*+'|"(?:\\.|[^"\\])*+\""""
+_PIECE = r"""\\.|'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*\""""
 _USE = (
     r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<inside>\w+)"
     r"(?::?(?P<sign>[-=?])(?P<otherwise>(?:[^{}$`]|\$\w+|\$\{\w+\})*))?\})"
