@@ -7,8 +7,10 @@ import importlib
 import io
 import keyword
 import os
+import shlex
 import sys
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -17,8 +19,10 @@ from nixwulf.cli.options import NamedGroup
 from nixwulf.core import interrupts
 from nixwulf.core.errors import EXIT_INTERRUPTED, EXIT_USAGE, InputError, one_line, quoted
 from nixwulf.core.files import DATA, read_toml
+from nixwulf.core.secrets import cut, without
 
 _BY_MODULE: dict[str, dict[str, str]] = read_toml(DATA / "commands.toml")
+_MOST_SHOWN = 300
 _MODULES = {name: module for module, commands in _BY_MODULE.items() for name in commands}
 
 
@@ -43,12 +47,25 @@ class _LazyGroup(NamedGroup):
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="nixwulf")
-def cli() -> None:
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each program that is started, here.")
+@click.pass_context
+def cli(ctx: click.Context, *, quiet: bool, verbose: bool) -> None:
     """Image, measure and explain small desk-side clusters.
 
     Without a cluster of your own, 'nixwulf bench' builds one out of network namespaces on this
     machine, runs real engines on it, and writes a report.
     """
+    ctx.default_map = {name: {"quiet": True} for name in _MODULES} if quiet else {}
+    if verbose:
+        sys.addaudithook(_show)
+
+
+def _show(event: str, arguments: tuple[Any, ...]) -> None:
+    """Print the command of a program that starts, cut; ssh's end is what runs on the node."""
+    if event == "subprocess.Popen":
+        words = " ".join(map(shlex.quote, map(str, arguments[1])))
+        click.echo(f"+ {cut(without(one_line(words)), _MOST_SHOWN)}", err=True)
 
 
 _OF_THE_MACHINE = {
@@ -74,6 +91,13 @@ def _of_the_machine(error: Exception) -> str:
     return f"{quoted(str(error.filename))}: {error.strerror}."
 
 
+def _say(error: click.ClickException) -> None:
+    """Show an error in one line; the help of a command without arguments has more."""
+    if not isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.message = one_line(error.message)  # type: ignore[misc]
+    error.show()
+
+
 def main() -> None:
     """Run the command line and exit: 0 ok, 1 failed, 2 usage, 3 a gate refused, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
@@ -87,8 +111,7 @@ def main() -> None:
         if sys.stdout:
             sys.stdout.flush()
     except click.ClickException as error:
-        error.message = one_line(error.message)  # type: ignore[misc]
-        error.show()
+        _say(error)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         with suppress(OSError):

@@ -176,7 +176,7 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
 def read_text(path: Path, most: int = _MOST_BYTES) -> str:
     """Text of a file; raises InputError when it is missing, no file, too long, or not UTF-8."""
     try:
-        return read_bytes(path, most).decode("utf-8")
+        return read_bytes(path, most).decode("utf-8-sig")  # editors of Windows write a mark
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
 

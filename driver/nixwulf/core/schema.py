@@ -135,10 +135,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{cut(text, _MOST_TEXT)}..."
 
 
-def _order(error: ValidationError) -> tuple[bool, list[str]]:
-    """Sort by key; last what another key's value asks for, which may be wrong."""
+def _order(error: ValidationError) -> tuple[bool, list[str], bool]:
+    """Sort by key; last what another key's value asks for, and what a misspelt key lacks."""
     asked_for = {"then", "else"} & set(error.absolute_schema_path)
-    return bool(asked_for), list(map(str, error.absolute_path))
+    lacks = error.validator == "required"
+    return bool(asked_for), list(map(str, error.absolute_path)), lacks
 
 
 def _sentence(error: Any) -> str:

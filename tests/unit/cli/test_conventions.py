@@ -1,16 +1,20 @@
 """What every command line of its kind has: a default cluster, completion, short flags."""
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import nixwulf
+from machine_factory import cluster_text
 from nixwulf.cli.main import cli
+from stand_in import put
 
 VARIABLE = "NIXWULF_CLUSTER"
 
@@ -124,3 +128,43 @@ def test_quiet_prints_no_progress(capfd):
         with make_progress(quiet=quiet) as progress:
             progress.step("builds")
     assert capfd.readouterr().err.count("builds") == 1
+
+
+def test_verbose_shows_each_program_that_is_started(tmp_path):
+    """In a process of its own: a hook of Python's is never taken off again."""
+    (tmp_path / "mine.toml").write_text(cluster_text("mine", "fw1"))
+    put(tmp_path / "bin", "ssh", "exit 255")
+    words = ("preflight", "--only", "status", "--cluster", "mine.toml")
+    for flags, shown in ((["-v"], True), ([], False)):
+        done = subprocess.run(
+            [sys.executable, "-m", "nixwulf", *flags, *words],
+            env=os.environ | {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ("\n+ ssh " in f"\n{done.stderr}") is shown
+
+
+def test_quiet_goes_for_each_command():
+    seen = {}
+
+    @click.command("bench")
+    @click.option("-q", "--quiet", is_flag=True)
+    def stand_in(quiet):
+        seen["quiet"] = quiet
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(cli), "get_command", lambda *_: stand_in)
+        assert run("-q", "bench").exit_code == 0
+    assert seen == {"quiet": True}
+
+
+@pytest.mark.parametrize("words", [(), ("models",), ("nodes",), ("lab",), ("cluster",)])
+def test_a_command_without_arguments_shows_its_help_line_by_line(words):
+    command = [sys.executable, "-m", "nixwulf", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "\nCommands:\n" in done.stderr

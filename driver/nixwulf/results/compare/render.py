@@ -114,7 +114,7 @@ def _heads(comparison: Comparison, names: Names) -> list[str]:
     heads.append(
         f"They differ in: {differing}." if differing else "They differ in nothing that is recorded."
     )
-    return [*heads, f"In all pairs: {clean(names.common)}."]
+    return [*heads, *([f"In all pairs: {clean(names.common)}."] if names.common else [])]
 
 
 def _pair(pair: Pair) -> dict[str, object]:

@@ -70,16 +70,24 @@ class LiveService:
 
 
 def find_all(nodes: Nodes) -> list[LiveService]:
-    """The services of a cluster's nodes, by name; of those that do not answer there are none."""
+    """The services of a cluster's nodes, by name; of those that do not answer there are none.
+
+    Raises Unreachable where none answers.
+    """
+    silent: list[Unreachable] = []
 
     def own(node: Connection) -> list[Service]:
-        with suppress(Unreachable):
+        try:
             names = units.services(node, FILE)
             texts = {name: units.show(node, name, FILE) for name in names}
-            return [read_service(text, f"{node.node.name}: {name}") for name, text in texts.items()]
-        return []
+        except Unreachable as error:
+            silent.append(error)
+            return []
+        return [read_service(text, f"{node.node.name}: {name}") for name, text in texts.items()]
 
     services = [one for several in each(own, nodes.values()) for one in several]
+    if silent and len(silent) == len(nodes):
+        raise silent[0]
     return [LiveService(one, nodes) for one in sorted(services, key=lambda one: one.name)]
 
 
