@@ -13,6 +13,7 @@ import click
 
 from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError, one_line
+from nixwulf.core.text import plural
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
@@ -140,7 +141,6 @@ def _plan(
     dry_run: bool,
 ) -> DeployPlan:
     from nixwulf.core.interrupts import Pool
-    from nixwulf.core.text import plural
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.ops.deploy.flake import attribute, lacks_nix, layouts
     from nixwulf.ops.deploy.install import check_programs
@@ -219,7 +219,6 @@ def _install(
     connections: Mapping[str, Connection],
     limit_s: float,
 ) -> int:
-    from nixwulf.core.text import plural
     from nixwulf.ops.deploy.install import build_installers, install
 
     build_installers(plans, flake)
@@ -402,7 +401,6 @@ def _bring(
 
     Nothing is built when a node does not answer, is being measured, or is another cluster's.
     """
-    from nixwulf.core.text import plural
     from nixwulf.nodes.ssh import open_all
     from nixwulf.ops.deploy import install as updating
     from nixwulf.ops.deploy.flake import build_here

@@ -149,17 +149,13 @@ def _found() -> list[_Local]:
     from nixwulf.plugins.engines import all_engines
 
     rows = []
-    for engine in all_engines().values():
-        if engine.elsewhere:
-            continue
-        installation = engine.find_local()
-        places = installation.programs if installation else {}
+    for engine in (one for one in all_engines().values() if not one.elsewhere):
+        found = engine.find_local()
+        places = found.programs if found else {}
         names = engine.local_programs or engine.programs
-        found = {name: str(places[name]) if name in places else None for name in names}
-        origin, version = (
-            (installation.origin, installation.version) if installation else (None, None)
-        )
-        rows.append(_Local(engine.name, origin, version, found, engine.built_from))
+        programs = {name: str(places[name]) if name in places else None for name in names}
+        origin, version = (found.origin, found.version) if found else (None, None)
+        rows.append(_Local(engine.name, origin, version, programs, engine.built_from))
     return rows
 
 

@@ -100,13 +100,8 @@ def shutdown(cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes
     names = ", ".join(node.node.name for node in going)
     if not yes:
         options.confirm(f"Shut {names} down?", "--yes")
-    options.end(
-        _failed(
-            shut_down(going, timeout_s, options.report),
-            "is up",
-            f"nixwulf preflight{found} --only status",
-        )
-    )
+    failures = shut_down(going, timeout_s, options.report)
+    options.end(_failed(failures, "is up", f"nixwulf preflight{found} --only status"))
 
 
 @nodes.command("recover")
