@@ -22,7 +22,8 @@ from nixwulf.core.text import format_significant, microseconds, plural, slug, un
 from nixwulf.report.charts import MOST_MARKS, Chart, LegendEntry, Mark, entry, inline
 from nixwulf.report.lines import About
 from nixwulf.report.site.rows import Group, SiteRow, fabric_name, scalar, shorten, web_address
-from nixwulf.report.tables import METRIC_COLUMNS, PERCENTILES, costs, html_link, metric_cells
+from nixwulf.report.tables import METRIC_COLUMNS, costs, html_link, metric_cells
+from nixwulf.results.table import PERCENTILES
 
 _MOST_IN_LEGEND = 12
 _LONGEST_WORDS = 240
