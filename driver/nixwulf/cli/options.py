@@ -106,11 +106,14 @@ def cluster(words: str = _LAB_OR_CLUSTER, *, required: bool = False) -> _Option:
 
 
 def repeatable(
-    name: str, metavar: str | None, words: str, *more: str, **attributes: Any
+    name: str, metavar: str | None, words: str, *more: str, of: click.Choice[str] | None = None
 ) -> _Option:
-    """An option that may be given several times; more: further names, and the parameter's."""
-    attributes |= {"metavar": metavar, "help": f"{words}; repeatable."}
-    return click.option(name, *more, multiple=True, **attributes)
+    """An option that may be given several times.
+
+    more: further names, and the parameter's; of: its values, None of any text.
+    """
+    text = f"{words}; repeatable."
+    return click.option(name, *more, multiple=True, metavar=metavar, help=text, type=of)
 
 
 def path(name: str, words: str, *more: str, **attributes: Any) -> _Option:

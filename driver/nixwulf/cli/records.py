@@ -235,7 +235,7 @@ _MOST_WORDS = 15
 @click.argument("run", metavar="RUN", type=options.FilePath())
 @options.path("--out", "Where the folder of the results is written.", default="results")
 @options.repeatable("--hide", "WORD", "Take this out too", "--scrub", "others")
-@options.repeatable("--keep", None, "Leave what is of this kind in", type=click.Choice(list(_KEEP)))
+@options.repeatable("--keep", None, "Leave what is of this kind in", of=click.Choice(list(_KEEP)))
 @click.option("--lab", is_flag=True, help="Publish a run of the lab nevertheless.")
 @options.json_format(
     "How to show what was taken out and which words are unknown, all of them in JSON."
