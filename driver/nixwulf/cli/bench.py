@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sweep", required=False, type=options.SWEEP)
-@click.option(
-    "--cluster", cls=options.ClusterOption, help="The cluster to run on (default: the lab)."
-)
+@options.cluster("The cluster to run on (default: the lab).")
 @click.option(
     "--only", metavar="EXPR", default="", help="Run only cases such as 'nodes=2 model=tiny*'."
 )
@@ -152,8 +150,7 @@ def _loaded(name: str, cluster: Cluster, *, hold: bool) -> Sweep:
     from nixwulf.sweep.plan import load_sweep
 
     sweep = load_sweep(name)
-    for sentence in install.hold(sweep.toolboxes if hold else (), cluster.source):
-        click.echo(sentence, err=True)
+    options.tell(*install.hold(sweep.toolboxes if hold else (), cluster.source))
     return sweep
 
 
@@ -192,7 +189,7 @@ def _compare(comparing: Callable[[], Comparison], limit: float | None) -> int:
     except InputError as error:
         if limit is not None:
             raise
-        click.echo(error.format_message(), err=True)
+        options.tell(error.format_message())
         return EXIT_OK
     render.to_terminal(comparison, limit)
     return EXIT_OK if limit is None else comparison.exit_code(limit)
@@ -203,7 +200,7 @@ _SEEDS, _SUFFIX = "sweeps/seeds", ".yaml"
 
 @click.command()
 @click.argument("target", metavar="[SYSTEM|RECORD|RUN]", required=False)
-@click.option("--cluster", cls=options.ClusterOption, help="The cluster to repeat it on.")
+@options.cluster("The cluster to repeat it on.")
 @click.option("--model", default="", metavar="PATH|ID", help="Of a RECORD: the model on the nodes.")
 @options.json_format("Of what could be repeated, of a dry run, and of the outcome.")
 @options.running
@@ -357,18 +354,16 @@ def run(
     consent.require(plan, allowed, own_cluster=own)
     look = (f"look at this: {line}" for line in consent.active(plan))
     in_clear = map(web.warning, consent.in_clear(plan.cases))
-    for sentence in (*look, *in_clear, *complaints(plan.cluster.nodes)):
-        click.echo(sentence, err=True)
+    options.tell(*look, *in_clear, *complaints(plan.cluster.nodes))
     try:
         with own_folder(folder, plan if new else None), make_progress(quiet=quiet) as progress:
             return run_plan(plan, folder, progress, lambda: beside(progress), fetch=fetch)
     except KeyboardInterrupt:
         done = sum(record_path(folder, *one).exists() for one in plan.runs())
         planned = plan.sweep.repetitions * len(plan.cases)
-        click.echo(
+        options.tell(
             f"Interrupted: {done} of {planned} runs are kept; go on with "
-            f"'{resuming(plan, folder, verb)}{allowed.options()}'.",
-            err=True,
+            f"'{resuming(plan, folder, verb)}{allowed.options()}'."
         )
         raise click.exceptions.Exit(errors.EXIT_INTERRUPTED) from None
 

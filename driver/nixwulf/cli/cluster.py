@@ -28,20 +28,14 @@ def cluster() -> None:
 
 @cluster.command()
 @click.argument("hosts", metavar="[HOST]...", nargs=-1)
-@click.option(
+@options.path(
     "--from",
+    "Reach hosts by this ssh config; without HOST all that it names.",
     "config",
     metavar="SSH_CONFIG",
-    type=options.FilePath(),
-    help="Reach hosts by this ssh config; without HOST all that it names.",
 )
 @click.option("--name", help="The cluster's name (default: the output's, or 'mine').")
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=options.FilePath(),
-    help="Write to this file and not to standard output.",
-)
+@options.path("--output", "Write to this file and not to standard output.", metavar="FILE")
 @click.option("--force", is_flag=True, help="Overwrite the output without asking.")
 @click.option("--check", "existing", metavar="FILE", help="Write nothing: as 'cluster check FILE'.")
 def new(
@@ -81,7 +75,7 @@ def new(
 
     write_atomically(output, written)
     again = as_typed("preflight", "--cluster", output)
-    click.echo(f"Wrote {output}; go on with {again}.", err=True)
+    options.tell(f"Wrote {output}; go on with {again}.")
 
 
 @cluster.command()
@@ -139,13 +133,13 @@ def _survey(hosts: Sequence[str], config: Path | None, name: str) -> str:
     _check_hosts(hosts)
     reached = connect([Node(host, "", host) for host in hosts], other)
     try:
-        _step(f"Asking {plural(len(hosts), 'machine')} what they are.")
+        options.tell(f"Asking {plural(len(hosts), 'machine')} what they are.")
         machines = survey(list(reached.values()))
         check_different(machines)
         names = node_names(machines)
         machines = renamed(machines, names)
         by_name = dict(zip(names, reached.values(), strict=True))
-        found = inquire(name, machines, by_name, _step)
+        found = inquire(name, machines, by_name, options.tell)
     finally:
         if other is not None:
             for connection in reached.values():
@@ -175,7 +169,7 @@ def _survey_of(
     from nixwulf.ops.survey.machines import survey
 
     machines = survey([reached[node.name] for node in cluster.nodes])
-    return machines, _read(render(inquire(cluster.name, machines, reached, _step)))
+    return machines, _read(render(inquire(cluster.name, machines, reached, options.tell)))
 
 
 def _check_hosts(hosts: Sequence[str]) -> None:
@@ -194,23 +188,23 @@ def _check_hosts(hosts: Sequence[str]) -> None:
 def _say_of(found: ClusterDraft, config: Path | None) -> None:
     fabrics = found.document["fabrics"]
     if not fabrics and len(found.document["nodes"]) > 1:
-        _step(
+        options.tell(
             "Warning: no two of these machines reach each other on a wire, so that the file has no "
             "fabric; its last comments say why of each interface."
         )
     if found.uncertain:
-        _step(f"Uncertain: {plural(len(found.uncertain), 'value')}; the comments above say why.")
+        options.tell(
+            f"Uncertain: {plural(len(found.uncertain), 'value')}; the comments above say why."
+        )
     if config is not None:
-        _step(
+        options.tell(
             f"The hosts are known to {config}; put 'Include {config.resolve()}' at the top of "
             "~/.ssh/config, for the other commands read that alone."
         )
 
 
 @click.command()
-@click.option(
-    "--cluster", cls=options.ClusterOption, help="The cluster (default: the lab that is up)."
-)
+@options.cluster()
 @options.only_nodes
 @click.option(
     "--only",
@@ -218,8 +212,8 @@ def _say_of(found: ClusterDraft, config: Path | None) -> None:
     help="Check no gate. file: check the cluster file and reach no node; status: who answers, "
     "since when, and what nixwulf runs there; facts: what each machine is, and its disks by id.",
 )
-@click.option("--gate", "gates", multiple=True, metavar="GATE", help="Only this gate; repeatable.")
-@click.option("--waive", multiple=True, metavar="GATE", help="Do not refuse by it; repeatable.")
+@options.repeatable("--gate", "GATE", "Only this gate", "gates")
+@options.repeatable("--waive", "GATE", "Do not refuse by it")
 @options.json_format("Output format; docs/sweeps.md has the JSON of the gates.")
 def preflight(
     cluster: str | None,
@@ -303,7 +297,7 @@ def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
     from nixwulf.ops.deploy.machine import reach_machines
     from nixwulf.ops.deploy.plan import facts_text
 
-    click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
+    options.tell(f"Reaching {plural(len(connections), 'node')}.")
     machines = reach_machines(connections)
     texts = [facts_text(one.node, machines[name]) for name, one in connections.items()]
     options.print_json(machines) if form == "json" else click.echo(clean("\n\n".join(texts)))
@@ -312,17 +306,9 @@ def _print_facts(connections: Mapping[str, Connection], form: str) -> bool:
 
 @click.command()
 @click.argument("hosts", metavar="[HOST]...", nargs=-1)
-@click.option(
-    "--cluster", cls=options.ClusterOption, help="The cluster (default: the lab that is up)."
-)
+@options.cluster()
 @options.only_nodes
-@click.option(
-    "--ssh-config",
-    "config",
-    metavar="SSH_CONFIG",
-    type=options.FilePath(),
-    help="Reach HOST by this ssh config.",
-)
+@options.path("--ssh-config", "Reach HOST by this ssh config.", "config", metavar="SSH_CONFIG")
 @click.option(
     "--load",
     is_flag=True,
@@ -359,7 +345,7 @@ def doctor(
 
     if hosts and chosen:
         raise click.UsageError("--node chooses of a cluster file; give HOST or --node.")
-    step = _step if load else None
+    step = options.tell if load else None
     if hosts:
         given = click.get_current_context().get_parameter_source("cluster")
         if given is click.core.ParameterSource.COMMANDLINE:
@@ -376,7 +362,3 @@ def doctor(
     else:
         click.echo(clean(page(found)))
     options.end(EXIT_GATE if found.of("wrong") else 0)
-
-
-def _step(words: str) -> None:
-    click.echo(words, err=True)

@@ -13,6 +13,7 @@ import click
 
 from nixwulf.cli import options
 from nixwulf.core.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_RUN_FAILED, InputError, one_line
+from nixwulf.core.text import plural
 
 if TYPE_CHECKING:
     from nixwulf.inventory.cluster import Cluster, Node
@@ -26,24 +27,15 @@ if TYPE_CHECKING:
 @options.machines
 @options.only_nodes
 @click.option("--phase", type=click.Choice(["install", "verify"]), help="Only this phase.")
-@click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+@options.dry_run
 @options.json_format("Of a dry run's plan.")
 @options.flake
-@click.option(
-    "--yes-wipe", multiple=True, metavar="NAME", help="Wipe this node without asking; repeatable."
-)
-@click.option(
-    "--expect",
-    multiple=True,
-    metavar="NODE=HOSTNAME",
-    help="The node's present host name, if not NODE; repeatable.",
-)
+@options.repeatable("--yes-wipe", "NAME", "Wipe this node without asking")
+@options.repeatable("--expect", "NODE=HOSTNAME", "The node's present host name, if not NODE")
 @options.expect_cluster
 @options.prebuilt
-@click.option(
-    "--extra-files",
-    type=options.FilePath(),
-    help="Copy what is in this folder to the root of each new system, owned by root.",
+@options.path(
+    "--extra-files", "Copy what is in this folder to the root of each new system, owned by root."
 )
 @options.timeout(7200.0, "How long an installation may take.", "--install-timeout", "limit_s")
 @options.timeout(600.0, "How long to wait for installed nodes to boot.", "--boot-timeout", "wait_s")
@@ -109,7 +101,7 @@ def deploy(
     code = _install(cluster, flake, confirmed, found, limit_s) if confirmed else 0
     left_out = [node for node in plan.nodes if node.method != "check" and node not in confirmed]
     for node in left_out:
-        click.echo(f"Node {node.node.name!r} was not installed; see the plan above.", err=True)
+        options.tell(f"Node {node.node.name!r} was not installed; see the plan above.")
     code = code or (EXIT_GATE if left_out else 0)
     if phase is None and not code:
         paths = _paths(flake, cluster, nodes, prebuilt)
@@ -149,7 +141,6 @@ def _plan(
     dry_run: bool,
 ) -> DeployPlan:
     from nixwulf.core.interrupts import Pool
-    from nixwulf.core.text import plural
     from nixwulf.inventory.platforms import load_platform
     from nixwulf.ops.deploy.flake import attribute, lacks_nix, layouts
     from nixwulf.ops.deploy.install import check_programs
@@ -168,7 +159,7 @@ def _plan(
     if not dry_run:
         check_programs(imaged)
     ask = prebuilt is None and lacks_nix() is None
-    click.echo(f"Reaching {plural(len(connections), 'node')}.", err=True)
+    options.tell(f"Reaching {plural(len(connections), 'node')}.")
     # Evaluating takes as long as a node that does not answer: seconds, so both at once.
     with Pool(1) as pool:
         asked = pool.submit(layouts, flake, imaged) if ask else None
@@ -181,7 +172,7 @@ def _plan(
             if (own := prebuilt.nodes.get(node.name))
         }
     elif known is None:
-        click.echo(f"The flake is not asked which disks it formats: {lacks_nix()}.", err=True)
+        options.tell(f"The flake is not asked which disks it formats: {lacks_nix()}.")
     return make_plan(
         cluster,
         flake,
@@ -203,9 +194,7 @@ def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
     from nixwulf.ops.deploy.plan import wiping
 
     if reasons := [*plan.refusals, *plan.unreached]:
-        for reason in reasons:
-            click.echo(reason, err=True)
-        click.echo("Nothing was changed; leave nodes out with --node.", err=True)
+        options.tell(*reasons, "Nothing was changed; leave nodes out with --node.")
         options.end(EXIT_GATE)
     unconfirmed = [node for node in plan.to_install if node.node.name not in yes_wipe]
     if unconfirmed and not sys.stdin.isatty():
@@ -219,7 +208,7 @@ def _confirm(plan: DeployPlan, yes_wipe: Sequence[str]) -> list[NodePlan]:
         if name in yes_wipe or click.prompt(question, default="", show_default=False) == name:
             confirmed.append(node)
         else:
-            click.echo(f"That is not {name!r}: it is left out.", err=True)
+            options.tell(f"That is not {name!r}: it is left out.")
     return confirmed
 
 
@@ -230,25 +219,21 @@ def _install(
     connections: Mapping[str, Connection],
     limit_s: float,
 ) -> int:
-    from nixwulf.core.text import plural
     from nixwulf.ops.deploy.install import build_installers, install
 
     build_installers(plans, flake)
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = Path("runs") / f"deploy-{cluster.name}-{started}"
-    click.echo(f"Installing {plural(len(plans), 'node')}; logs are in {folder}.", err=True)
-
+    options.tell(f"Installing {plural(len(plans), 'node')}; logs are in {folder}.")
     try:
         failures = install(plans, connections, folder, options.report, limit_s)
     except KeyboardInterrupt:
-        click.echo(
+        options.tell(
             "Interrupted: a node that was being installed may have no system; run the same "
-            "command again.",
-            err=True,
+            "command again."
         )
         return EXIT_INTERRUPTED
-    for failure in filter(None, failures.values()):
-        click.echo(failure, err=True)
+    options.tell(*filter(None, failures.values()))
     return EXIT_RUN_FAILED if any(failures.values()) else 0
 
 
@@ -262,7 +247,7 @@ def _paths(
     if prebuilt is not None:
         return {name: own.system for name, own in prebuilt.nodes.items()}
     if lacks_nix():
-        click.echo(f"The systems are not compared with the flake's: {lacks_nix()}.", err=True)
+        options.tell(f"The systems are not compared with the flake's: {lacks_nix()}.")
         return {}
     paths: dict[str, str] = {}
     for darwin in (False, True):
@@ -279,12 +264,11 @@ def _verify(
     from nixwulf.ops.deploy.plan import verified_text
 
     if wait_s:
-        click.echo(f"Waiting up to {wait_s:.0f} s for the nodes to come back.", err=True)
+        options.tell(f"Waiting up to {wait_s:.0f} s for the nodes to come back.")
     found = verify(cluster, connections, paths, wait_s)
     click.echo(verified_text(found))
     problems = [problem for one in found for problem in one.problems]
-    for problem in problems:
-        click.echo(problem, err=True)
+    options.tell(*problems)
     return EXIT_GATE if problems else 0
 
 
@@ -360,9 +344,7 @@ def update(
         return
     targets, failures = _bring(cluster, targets, expect_cluster)
     if failures:
-        for words in failures:
-            click.echo(words, err=True)
-        click.echo("No node was switched; choose those that answer with --node.", err=True)
+        options.tell(*failures, "No node was switched; choose those that answer with --node.")
         options.end(EXIT_GATE)
     options.end(_switch(targets, seconds))
 
@@ -419,7 +401,6 @@ def _bring(
 
     Nothing is built when a node does not answer, is being measured, or is another cluster's.
     """
-    from nixwulf.core.text import plural
     from nixwulf.nodes.ssh import open_all
     from nixwulf.ops.deploy import install as updating
     from nixwulf.ops.deploy.flake import build_here
@@ -432,9 +413,9 @@ def _bring(
         return updating.previous(targets)
     build = updating.build_command(targets)
     if build:
-        click.echo(f"Building for {plural(len(targets), 'node')}.", err=True)
+        options.tell(f"Building for {plural(len(targets), 'node')}.")
         build_here(build, "The systems are")
-    click.echo(f"Copying to {plural(len(targets), 'node')}.", err=True)
+    options.tell(f"Copying to {plural(len(targets), 'node')}.")
     return targets, updating.bring_all(targets)
 
 
@@ -451,5 +432,5 @@ def _switch(targets: Sequence[Target], seconds: int) -> int:
     if states <= updating.GOOD:
         return 0
     if states & updating.GOOD:
-        click.echo("The nodes now run different systems: update again.", err=True)
+        options.tell("The nodes now run different systems: update again.")
     return EXIT_GATE if states <= {"refused", *updating.GOOD} else EXIT_RUN_FAILED

@@ -60,12 +60,8 @@ if TYPE_CHECKING:
 @options.defaulting("--cluster", metavar="NAME", default="imported", help="What to call the nodes.")
 @click.option("--explain", is_flag=True, help="Show which line gave which number.")
 @click.option("--tool", metavar="NAME", help="The tool, where the content does not show it.")
-@options.defaulting(
-    "--out",
-    metavar="DIR",
-    type=options.FilePath(),
-    default=Path("runs/imported"),
-    help="The folder that 'nixwulf report' takes.",
+@options.path(
+    "--out", "The folder that 'nixwulf report' takes.", default="runs/imported", metavar="DIR"
 )
 @options.json_format("With json the records are printed, and none is stored.")
 def import_(
@@ -120,8 +116,8 @@ def import_(
     readings = _readings(files, metadata, tool)
     found = {record["id"]: record for reading in readings for record in reading.records}
     require_use(metadata, list(found.values()))
-    for sentence in (one for reading in readings for one in reading.sentences(explain=explain)):
-        click.echo(clean(sentence), err=True)
+    for reading in readings:
+        options.tell(*map(clean, reading.sentences(explain=explain)))
     if form == "json":
         options.print_json(list(found.values()))
         return
@@ -199,9 +195,9 @@ def _print_sweep(ctx: click.Context, files: Sequence[Path]) -> None:
     recipes = read_recipes(files[0], *ctx.params["models"])
     click.echo(sweep_text(recipes, files[0].stem, str(files[0])), nl=False)
     for line in dict.fromkeys(line for recipe in recipes for line in active_lines(recipe)):
-        click.echo(f"look at this before you run it: {clean(line)}", err=True)
+        options.tell(f"look at this before you run it: {clean(line)}")
     for one in left_out(recipes):
-        click.echo(f"left out: {' '.join(clean(one.what).split())}: {one.why}", err=True)
+        options.tell(f"left out: {' '.join(clean(one.what).split())}: {one.why}")
 
 
 def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -217,7 +213,7 @@ def _platforms(names: tuple[str, ...]) -> tuple[str, ...]:
             )
         if name not in known:
             meant = did_you_mean(name, known)
-            click.echo(f"Note: no facts are known of the platform {name!r}; {meant}", err=True)
+            options.tell(f"Note: no facts are known of the platform {name!r}; {meant}")
     return names
 
 

@@ -89,10 +89,9 @@ def install(
     for one in bring(nodes, find(DEFAULT), options.machine_progress()):
         click.echo(clean(f"{one.node}: {one.how}; {one.version}"))
         if one.idle:
-            click.echo(
+            options.tell(
                 f"{one.node}: its GPU is left idle; get what a build for it needs by {one.idle!r} "
-                "and repeat this, or take an image by --toolbox.",
-                err=True,
+                "and repeat this, or take an image by --toolbox."
             )
 
 
@@ -130,8 +129,7 @@ def _pull(name: str, cluster: Cluster, nodes: list[Connection], *, accept: bool)
     held = [*install.hold([name], cluster.source)]
     if not held and "@" not in name:
         held = [*filter(None, [install.hold_again(name, cluster.source, accept=accept)])]
-    for sentence in held:
-        click.echo(sentence, err=True)
+    options.tell(*held)
     image = container.resolve(name, "--toolbox", cluster.source)
     for node, programs in install.pull(nodes, image, options.machine_progress()).items():
         has = clean(", ".join(programs)) or "no program of an engine"
@@ -151,17 +149,13 @@ def _found() -> list[_Local]:
     from nixwulf.plugins.engines import all_engines
 
     rows = []
-    for engine in all_engines().values():
-        if engine.elsewhere:
-            continue
-        installation = engine.find_local()
-        places = installation.programs if installation else {}
+    for engine in (one for one in all_engines().values() if not one.elsewhere):
+        found = engine.find_local()
+        places = found.programs if found else {}
         names = engine.local_programs or engine.programs
-        found = {name: str(places[name]) if name in places else None for name in names}
-        origin, version = (
-            (installation.origin, installation.version) if installation else (None, None)
-        )
-        rows.append(_Local(engine.name, origin, version, found, engine.built_from))
+        programs = {name: str(places[name]) if name in places else None for name in names}
+        origin, version = (found.origin, found.version) if found else (None, None)
+        rows.append(_Local(engine.name, origin, version, programs, engine.built_from))
     return rows
 
 
@@ -217,11 +211,11 @@ def get(source: str, only: str | None, revision: str | None, sha256: str | None)
     """
     from nixwulf.ops.models.get import get as get_model
 
-    found = get_model(source, only, revision, sha256, lambda words: click.echo(words, err=True))
+    found = get_model(source, only, revision, sha256, options.tell)
     origin = f", {found['origin']}" if found.get("origin") else ""
     click.echo(f"{found['name']}: {_size(found['bytes'])}, sha256 {found['sha256']}{origin}")
     again = as_typed("models", "push", found["name"], "--cluster", "FILE")
-    click.echo(f"Push it by {again}.", err=True)
+    options.tell(f"Push it by {again}.")
 
 
 @models.command()
@@ -267,7 +261,7 @@ def push(
     done = push_model(cluster, reached, model, names, fabric, copied)
     for node in names:
         if node in done.failures:
-            click.echo(f"{node}: {one_line(done.failures[node])}", err=True)
+            options.report(node, done.failures[node])
         else:
             received = done.received.get(node, 0)
             click.echo(
@@ -275,7 +269,7 @@ def push(
             )
     if done.seconds:
         across = f" over {done.fabric}" if done.fabric else ""
-        click.echo(f"From {done.source}{across} in {done.seconds:.1f} s.", err=True)
+        options.tell(f"From {done.source}{across} in {done.seconds:.1f} s.")
     options.end(EXIT_RUN_FAILED if done.failures else 0)
 
 
@@ -335,7 +329,7 @@ def verify(model: str, cluster: str | None, chosen: tuple[str, ...], form: str) 
             click.echo(f"{name}: {words}, sha256 {one['sha256']}")
     if damaged:
         again = as_typed("models", "push", model, "--cluster", cluster or "FILE")
-        click.echo(f"Mend it by {again}.", err=True)
+        options.tell(f"Mend it by {again}.")
     options.end(EXIT_RUN_FAILED if damaged else 0)
 
 

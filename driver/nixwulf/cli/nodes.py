@@ -48,13 +48,12 @@ def exec_(
     _, everyone, names = options.find_nodes(cluster, chosen)
     nodes = [everyone[name] for name in names]
     failures = open_all(nodes)
-    for words in failures.values():
-        click.echo(words, err=True)
+    options.tell(*failures.values())
     reached = [node for node in nodes if node.node.name not in failures]
     code = 0
     for node, answer in zip(reached, run_all(reached, command, timeout_s=timeout_s), strict=True):
         if isinstance(answer, Unreachable):
-            click.echo(answer.message, err=True)
+            options.tell(answer.message)
             code = EXIT_RUN_FAILED
             continue
         for line in clean(answer.stdout + answer.stderr).splitlines():
@@ -101,22 +100,15 @@ def shutdown(cluster: str | None, chosen: tuple[str, ...], timeout_s: float, yes
     names = ", ".join(node.node.name for node in going)
     if not yes:
         options.confirm(f"Shut {names} down?", "--yes")
-    options.end(
-        _failed(
-            shut_down(going, timeout_s, options.report),
-            "is up",
-            f"nixwulf preflight{found} --only status",
-        )
-    )
+    failures = shut_down(going, timeout_s, options.report)
+    options.end(_failed(failures, "is up", f"nixwulf preflight{found} --only status"))
 
 
 @nodes.command("recover")
 @options.cluster_or_lab
 @options.only_nodes
 @options.timeout(600.0, "How long each reboot may take.")
-@click.option(
-    "--waive", multiple=True, metavar="GATE", help="Ignore this gate's refusal; repeatable."
-)
+@options.repeatable("--waive", "GATE", "Ignore this gate's refusal")
 @options.defaulting(
     "--up-to",
     type=click.Choice(["stop", "reset", "reboot", "power"]),
@@ -156,13 +148,13 @@ def recover_(
         if group.step:
             click.echo(f"{names}: recovered by {group.step!r}.")
         else:
-            click.echo(f"{names}: not recovered: {one_line(group.words)}", err=True)
+            options.report(names, f"not recovered: {group.words}")
     options.end(EXIT_RUN_FAILED if any(group.step is None for group in done) else 0)
 
 
 def _failed(failures: dict[str, str], state: str, command: str) -> int:
     for name, words in failures.items():
-        click.echo(f"Node {name!r} {state}: {one_line(words)}; try '{command}'.", err=True)
+        options.tell(f"Node {name!r} {state}: {one_line(words)}; try '{command}'.")
     return EXIT_RUN_FAILED if failures else 0
 
 

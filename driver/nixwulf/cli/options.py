@@ -69,13 +69,8 @@ ENGINE = Named(lambda: import_module("nixwulf.plugins.engines").all_engines())
 PLATFORM = Named(lambda: import_module("nixwulf.inventory.platforms").platform_names())
 
 
-class ClusterOption(click.Option):
+class _ClusterOption(click.Option):
     """--cluster, else NIXWULF_CLUSTER; a run that is resumed has its own."""
-
-    def __init__(self, names: Sequence[str], **attributes: Any) -> None:
-        attributes |= {"metavar": "FILE|NAME", "type": CLUSTER}
-        attributes |= {"envvar": "NIXWULF_CLUSTER", "show_envvar": True}
-        super().__init__(names, **attributes)
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """The variable's value; click has read what was typed before it asks."""
@@ -97,19 +92,36 @@ class NamedGroup(click.Group):
 
 # An option whose help ends with its default.
 defaulting = partial(click.option, show_default=True)
+_LAB_OR_CLUSTER = "The cluster (default: the lab that is up)."
+_cluster = partial(click.option, "--cluster", type=CLUSTER, metavar="FILE|NAME")
 # Of commands that change machines: no variable that was forgotten chooses those.
-cluster_or_lab = click.option(
-    "--cluster",
-    type=CLUSTER,
-    metavar="FILE|NAME",
-    help="The cluster (default: the lab that is up).",
-)
-machines = click.option(
-    "--cluster", "name", type=CLUSTER, metavar="FILE|NAME", required=True, help="The cluster."
-)
-only_nodes = click.option(
-    "--node", "chosen", multiple=True, metavar="NAME", help="Only this node; repeatable."
-)
+cluster_or_lab = _cluster(help=_LAB_OR_CLUSTER)
+machines = _cluster("name", required=True, help="The cluster.")
+
+
+def cluster(words: str = _LAB_OR_CLUSTER, *, required: bool = False) -> _Option:
+    """The option --cluster of a command that changes no machine, with its help."""
+    variable = {"envvar": "NIXWULF_CLUSTER", "show_envvar": True}
+    return _cluster(cls=_ClusterOption, required=required, help=words, **variable)
+
+
+def repeatable(
+    name: str, metavar: str | None, words: str, *more: str, of: click.Choice[str] | None = None
+) -> _Option:
+    """An option that may be given several times.
+
+    more: further names, and the parameter's; of: its values, None of any text.
+    """
+    text = f"{words}; repeatable."
+    return click.option(name, *more, multiple=True, metavar=metavar, help=text, type=of)
+
+
+def path(name: str, words: str, *more: str, **attributes: Any) -> _Option:
+    """An option that is a file or a folder; more: further names, and the parameter's."""
+    return defaulting(name, *more, type=FilePath(), help=words, **attributes)
+
+
+only_nodes = repeatable("--node", "NAME", "Only this node", "chosen")
 flake = defaulting("--flake", default=".", help="The flake of the configurations.")
 prebuilt = click.option(
     "--prebuilt",
@@ -123,34 +135,28 @@ expect_cluster = click.option(
     help="The cluster whose systems the nodes run now, if another.",
 )
 
+out = path("--out", "Folder of the run (default: in runs/).")
+dry_run = click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+waive = repeatable("--waive", "GATE", "Run although this gate refuses")
+fetch = click.option(
+    "--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'."
+)
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
+
 _RUNNING = (
-    click.option("--out", type=FilePath(), help="Folder of the run (default: in runs/)."),
-    click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
-    click.option("--resume", type=FilePath(), help="Run what is missing in this folder."),
+    out,
+    dry_run,
+    path("--resume", "Run what is missing in this folder."),
     click.option(
         "--allow-commands",
         is_flag=True,
         help="With --resume: the plan may run its power_switch commands on this machine.",
     ),
-    click.option(
-        "--allow-secrets",
-        multiple=True,
-        metavar="NAME",
-        help="Cases may take this variable of the environment; repeatable.",
-    ),
-    click.option(
-        "--allow-url",
-        multiple=True,
-        metavar="HOST",
-        help="Cases may ask this host, which is not of the cluster; repeatable.",
-    ),
-    click.option(
-        "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
-    ),
-    click.option(
-        "--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'."
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Print no progress."),
+    repeatable("--allow-secrets", "NAME", "Cases may take this variable of the environment"),
+    repeatable("--allow-url", "HOST", "Cases may ask this host, which is not of the cluster"),
+    waive,
+    fetch,
+    quiet,
 )
 
 
@@ -230,8 +236,7 @@ def end(code: int) -> NoReturn:
 
 def require_none(problems: Sequence[str]) -> None:
     """End the program with exit code 2 after a line for each problem, where there is one."""
-    for problem in problems:
-        click.echo(problem, err=True)
+    tell(*problems)
     if problems:
         raise SystemExit(EXIT_USAGE)
 
@@ -298,14 +303,20 @@ def machine_progress() -> Callable[[str, str, float], None]:
         now = (step, 10 * int(10 * share))
         if now > steps.get(machine, ("", 0)) or now[0] != steps[machine][0]:
             steps[machine] = now
-            click.echo(f"{machine}: {step}" + (f", {now[1]} %" if now[1] else ""), err=True)
+            tell(f"{machine}: {step}" + (f", {now[1]} %" if now[1] else ""))
 
     return observe
 
 
+def tell(*sentences: str) -> None:
+    """Print sentences on standard error, each on a line of its own."""
+    for sentence in sentences:
+        click.echo(sentence, err=True)
+
+
 def report(name: str, words: str) -> None:
     """Say what happens on a node."""
-    click.echo(f"{name}: {one_line(words)}", err=True)
+    tell(f"{name}: {one_line(words)}")
 
 
 def choose(cluster: Cluster, chosen: Sequence[str]) -> list[Node]:

@@ -61,11 +61,10 @@ def report(folder: Path, form: str) -> None:
 
 @click.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.FilePath())
-@click.option(
+@options.path(
     "--out",
+    "Folder of the site, which is replaced as a whole; it must be new, empty, or a site.",
     required=True,
-    type=options.FilePath(),
-    help="Folder of the site, which is replaced as a whole; it must be new, empty, or a site.",
 )
 def site(paths: tuple[Path, ...], out: Path) -> None:
     """Make a static site of all records in PATHs: files, run folders, folders of those.
@@ -79,32 +78,19 @@ def site(paths: tuple[Path, ...], out: Path) -> None:
 
     made = make(list(map(find_results, paths)), out)
     if made.unscrubbed:
-        click.echo(
+        options.tell(
             f"{plural(made.unscrubbed, 'run')} in it may hold addresses and host names: before "
-            "you put the site online, use what 'nixwulf publish' makes of them instead.",
-            err=True,
+            "you put the site online, use what 'nixwulf publish' makes of them instead."
         )
-    click.echo(f"{plural(made.values, 'value')} of {plural(made.records, 'record')}.", err=True)
+    options.tell(f"{plural(made.values, 'value')} of {plural(made.records, 'record')}.")
     click.echo(out / "index.html")
 
 
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@options.defaulting(
-    "--in",
-    "folder",
-    metavar="DIR",
-    type=options.FilePath(),
-    default="results",
-    help="Folder of records for queries.",
-)
-@click.option(
-    "--over",
-    multiple=True,
-    metavar="KEY",
-    help="Dimension to compare across: fabric, model, depth, ...; repeatable.",
-)
+@options.path("--in", "Folder of records for queries.", "folder", default="results", metavar="DIR")
+@options.repeatable("--over", "KEY", "Dimension to compare across: fabric, model, depth, ...")
 @options.fail_below(
     "Exit with 1 when B is shown to be below this share of A, such as 0.95, or failed."
 )
@@ -247,25 +233,9 @@ _MOST_WORDS = 15
 
 @click.command()
 @click.argument("run", metavar="RUN", type=options.FilePath())
-@options.defaulting(
-    "--out",
-    type=options.FilePath(),
-    default="results",
-    help="Where the folder of the results is written.",
-)
-@click.option(
-    *("--hide", "--scrub"),
-    "others",
-    multiple=True,
-    metavar="WORD",
-    help="Take this out too; repeatable.",
-)
-@click.option(
-    "--keep",
-    multiple=True,
-    type=click.Choice(list(_KEEP)),
-    help="Leave what is of this kind in; repeatable.",
-)
+@options.path("--out", "Where the folder of the results is written.", default="results")
+@options.repeatable("--hide", "WORD", "Take this out too", "--scrub", "others")
+@options.repeatable("--keep", None, "Leave what is of this kind in", of=click.Choice(list(_KEEP)))
 @click.option("--lab", is_flag=True, help="Publish a run of the lab nevertheless.")
 @options.json_format(
     "How to show what was taken out and which words are unknown, all of them in JSON."
@@ -373,6 +343,6 @@ def _show_unknown(run: Path, unknown: Sequence[Unknown]) -> None:
     output(stderr=True).print(rich_table(Table(head, rows)))
     rest = " ".join(_short(one.word) for one in unknown[_MOST_WORDS:])
     if rest:
-        click.echo(f"And: {rest}", err=True)
+        options.tell(f"And: {rest}")
     again = f"nixwulf publish {shlex.quote(str(run))} --hide {shlex.quote(_short(shown[0].word))}"
-    click.echo(f"Is one of these private? This takes it out: {again}", err=True)
+    options.tell(f"Is one of these private? This takes it out: {again}")

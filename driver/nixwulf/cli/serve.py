@@ -62,11 +62,9 @@ def serve() -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65534), default=0, help="Of the URL, on the loopback."
 )
-@click.option(
-    "--waive", multiple=True, metavar="GATE", help="Run although this gate refuses; repeatable."
-)
-@click.option("--fetch", is_flag=True, help="First push models that nodes lack, as 'models push'.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
+@options.waive
+@options.fetch
+@options.quiet
 def start(
     target: str,
     cluster: str | None,
@@ -136,8 +134,7 @@ def _goes_on(live: LiveService, why: str) -> None:
 
     service = live.service
     control.note(live, "idle", why, "started")
-    for problem in control.start_watch(live):
-        click.echo(problem, err=True)
+    options.tell(*control.start_watch(live))
     given = live.head.options
     lead = ["ssh", *(given[:2] if given[:1] == ("-F",) else ()), "-NL"]
     own = f"{service.port}:127.0.0.1:{service.port}"
@@ -208,7 +205,7 @@ def status(name: str | None, cluster: str | None, form: str) -> None:
         click.echo(f"  as of {seen.get('at', 'never')}")
     if not seen["watched"]:
         again = as_typed("serve", "restart", service.name)
-        click.echo(f"Its watch does not run; start it again by {again}.", err=True)
+        options.tell(f"Its watch does not run; start it again by {again}.")
     if not seen["watched"] or any(one["state"] in _TROUBLE for one in seen["servers"].values()):
         options.end(EXIT_RUN_FAILED)
 
@@ -216,7 +213,7 @@ def status(name: str | None, cluster: str | None, form: str) -> None:
 @serve.command()
 @_name
 @options.cluster_or_lab
-@click.option("--unit", "chosen", multiple=True, metavar="UNIT", help="Only of it; repeatable.")
+@options.repeatable("--unit", "UNIT", "Only of it", "chosen")
 @options.defaulting("--lines", default=20, help="How many of each.")
 def logs(name: str | None, cluster: str | None, chosen: tuple[str, ...], lines: int) -> None:
     """Print the last lines of all processes of a service, each after its node and unit.
@@ -287,7 +284,7 @@ def restart(name: str | None, cluster: str | None) -> None:
     live = _find(name, cluster)
     options.require_none(control.take_down(live))
     control.require_ports(live)
-    live = control.bring_up(live, lambda words: click.echo(words, err=True))
+    live = control.bring_up(live, options.tell)
     _goes_on(live, "It was started again.")
 
 

@@ -27,9 +27,7 @@ _SOME = click.IntRange(1, _MOST)
 
 
 @click.command()
-@click.option(
-    "--cluster", cls=options.ClusterOption, required=True, help="A cluster file, or its name."
-)
+@options.cluster("A cluster file, or its name.", required=True)
 @click.option(
     "--model",
     required=True,
@@ -66,18 +64,16 @@ _SOME = click.IntRange(1, _MOST)
 @click.option(
     "--draft-acceptance", "acceptance", default=0.0, type=click.FloatRange(0, 1), help="Share kept."
 )
-@click.option(
+@options.path(
     "--measured",
+    "Take round trips and bandwidth of TCP from the records of this cluster in a folder.",
     metavar="RUN",
-    type=options.FilePath(),
-    help="Take round trips and bandwidth of TCP from the records of this cluster in a folder.",
 )
-@click.option(
+@options.repeatable(
     "--what-if",
+    "GROUP.NAME.KEY=VALUE",
+    "Also predict with one fact changed, e.g. fabric.cable.latency_us=7",
     "what_ifs",
-    multiple=True,
-    metavar="GROUP.NAME.KEY=VALUE",
-    help="Also predict with one fact changed, e.g. fabric.cable.latency_us=7; repeatable.",
 )
 @options.table_format
 def predict(
@@ -135,9 +131,7 @@ class _Duration(click.ParamType[float]):
 
 
 @click.command()
-@click.option(
-    "--cluster", cls=options.ClusterOption, help="The cluster to run on (default: the lab)."
-)
+@options.cluster("The cluster to run on (default: the lab).")
 @click.option(
     "--model",
     required=True,
@@ -185,7 +179,7 @@ class _Duration(click.ParamType[float]):
     help="Requests at once, for the goals throughput and ttft.",
 )
 @options.defaulting("--samples", default=3, type=click.IntRange(1, 1000))
-@click.option("--out", type=options.FilePath(), help="Folder of the run (default: in runs/).")
+@options.out
 @click.option("--dry-run", is_flag=True, help="Print the ranking, and measure nothing.")
 @options.json_format("Of the ranking: a dry run's, else that of the end.")
 def tune(
@@ -283,7 +277,7 @@ def _measure(state: SearchState, out: Path | None, cluster: str, budget: float, 
         error.show()
         code, decision = error.exit_code, Decision(None, "it could not go on")
     if not state.took:
-        click.echo(f"Nothing was measured: {decision.why}.", err=True)
+        options.tell(f"Nothing was measured: {decision.why}.")
         return errors.EXIT_RUN_FAILED if code is None else code
     top = best(state.ranked())
     again = folder / "best.yaml"

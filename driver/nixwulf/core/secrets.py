@@ -4,47 +4,26 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
-SECRET_NAME = re.compile(
-    r"(?i)(api[_-]?key|access[_-]?key|(private|secret|signing|shared|ssh)[_-]?key|token|secret"
-    r"|passw(or)?d|passwort|pwd|(?<![a-z])pass|passphrase|psk|credentials?|cookies?|auth"
-    r"|authorization"
-    r"|webhook|(?<![a-z])join|(?<![a-z])hft|(?<=^--)key|(?-i:(?<!BY)PASS|KEY|CREDS|(?<![A-Z])PW|_PAT|_PIN))s?\d*$"
-)
+_FORMS = tomllib.loads((Path(__file__).parents[1] / "data" / "secrets.toml").read_text("utf-8"))
+_ANY = {name: "|".join(words) for name, words in _FORMS["words"].items()}
+SECRET_NAME = re.compile(rf"(?i)({_ANY['names']})s?\d*$")
 """Names of options, variables and fields whose values are secrets; who joins has an invitation."""
-# The words within a name, but for those of what is about a secret: its file, its kind, its number.
 _WITHIN = re.compile(
-    r"(?i)(?:^|[_-])((api|access|private|secret|signing|ssh)[_-]?key|token|secret|passw(or)?d"
-    r"|passphrase|credential|auth|(?-i:PAT))s?\d*[_-](?!([a-z0-9]+[_-])*(file|path|dir|url|endpoint"
-    r"|sock|ids?|type|mode|method|name|map|tree|pool|limit|budget|length|size|parser|backend)$)"
+    rf"(?i)(?:^|[_-])({_ANY['within']})s?\d*[_-](?!([a-z0-9]+[_-])*({_ANY['about_a_secret']})$)"
 )
-# KEY anywhere in the name of a variable, but in another word and in what is about a key.
 _KEY_INSIDE = re.compile(
-    r"(?!\w*(?:MONKEY|KEYBOARD|KEYWORD|KEYFRAME|KEYPOINT))[A-Z0-9_]*KEY(?!\w*(?:FILE|PATH|DIR|URL|IDS?"
-    r"|TYPE|DTYPE|MODE|METHOD|NAME|MAP|LIMIT|LENGTH|LEN|SIZE|BITS|DIM|HEADS?|CACHE|COUNT|BACKEND)$)\w*$"
+    rf"(?!\w*(?:{_ANY['no_key']}))[A-Z0-9_]*KEY(?!\w*(?:{_ANY['about_a_key']})$)\w*$"
 )
 # Of an address the user with a password, or a user that is as long as a key.
 _USER = re.compile(r"(?<=://)(?P<user>[^/\s:@\"'$]*:[^/\s\"'$]+|[^/\s:@\"'$]{8,})@")
-# What programs are given as a secret without its name, and names that stand apart from the value.
-_WRITTEN = [
-    re.compile(rf"(?im){one}")
-    for one in (
-        r"(?:authorization|cookie)[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?()([^\s\"']{4,})",
-        r"\b(?:bearer|basic)\s+()([^\s\"']{4,})",
-        r"\bsshpass\s+-p\s*()(\S+)",
-        r"\blogin\b[^\n|;&]*\s-p[= ]?()([^\s-]\S*)",
-        r"\s(?:-u|--user|--proxy-user)[= ]?[^\s:]+:()(\S*[^\s\d]\S*)",
-        r"\becho\s+(?:-n\s+)?[\"']?()([^\s\"'|]+)[\"']?\s*\|\s*sudo\s+-S",
-        r"\bset\s+([\w.-]+)[ \t]+(\S+)",
-        r"^[ \t-]*[\"']?([\w-]+)[\"']?:[ \t]+[\"']?([^\n\"'#]+)",
-        r"([\w-]+)[= ]\"([^\"\n]+)\"",
-        r"([\w-]+)[= ]'([^'\n]+)'",
-    )
-]
+_WRITTEN = [re.compile(rf"(?im){form}") for form in _FORMS["written"]]
 _PLAIN = re.compile(r"(?i)[0-9.,]+|true|false|yes|no|on|off|auto|none")
 HIDDEN = "[key]"
 _SHORTEST = 8  # a shorter one may be part of any word of a log

@@ -18,6 +18,9 @@ from nixwulf.inventory.platforms import load_platform, memory_bandwidth_gbs, own
 LAB_PLATFORM = "lab"
 PRIVATE = "PRIVATE KEY-----"
 _WRITER = "nixwulf cluster new HOST... --output"
+# What a fabric and a node have as their tables in the file have it.
+_OF_FABRIC = ("kind", "speed_gbps", "mtu", "link_prefix", "control")
+_OF_NODE = ("name", "ssh", "disk", "host_key", "price_usd", "memory_bandwidth_gbs")
 
 
 @dataclass(frozen=True)
@@ -269,16 +272,8 @@ def _fabric(name: str, values: dict[str, Any], source: str) -> Fabric:
             "machine of a network has; use a private one such as '10.10.0.0/24'."
         )
     shape = Shape(**values["shape"]) if "shape" in values else None
-    return Fabric(
-        name,
-        values["kind"],
-        values["speed_gbps"],
-        values["mtu"],
-        subnet,
-        shape,
-        values.get("link_prefix"),
-        values.get("control"),
-    )
+    own = {key: values[key] for key in _OF_FABRIC if key in values}
+    return Fabric(name=name, subnet=subnet, shape=shape, **own)
 
 
 def _is_no_machine(address: ipaddress.IPv4Address) -> bool:
@@ -309,20 +304,13 @@ def _node(values: dict[str, Any], fabrics: dict[str, Fabric], source: str) -> No
             links[key] = {other: _end(end, fabrics[key], name, source) for other, end in ends}
         else:
             fabrics_of_node[key] = _end(place, fabrics[key], name, source)
-    switch = values.get("power_switch")
-    return Node(
-        name,
-        platform,
-        values["ssh"],
-        fabrics_of_node,
-        values.get("disk"),
-        values.get("host_key"),
-        Meter(**values["meter"]) if "meter" in values else None,
-        PowerSwitch(**{**switch, "command": tuple(switch.get("command", ()))}) if switch else None,
-        values.get("price_usd"),
-        links,
-        values.get("memory_bandwidth_gbs"),
-    )
+    own = {key: values[key] for key in _OF_NODE if key in values}
+    if "meter" in values:
+        own["meter"] = Meter(**values["meter"])
+    if switch := values.get("power_switch"):
+        command = tuple(switch.get("command", ()))
+        own["power_switch"] = PowerSwitch(**{**switch, "command": command})
+    return Node(platform=platform, fabrics=fabrics_of_node, links=links, **own)
 
 
 def _end(

@@ -31,15 +31,9 @@ _FINER = 2.0
 _FINEST = 8.5
 _ABOUT = 0.15  # of a size in a name, which is rounded and may count embeddings or not
 _SIZE = re.compile(r"a?(\d+(?:\.\d+)?)b")
-# Words that make another model of a name, and those that leave it the model that it is: what it
-# was trained for, formats of files and quantizations, dates, versions and parts.
-_ANOTHER = re.compile(r"reap\w*|prun\w+|draft\w*|distill?\w*|eagle\d?|dflash\d?|tiny|half|merge\w*")
-_KNOWN_WORD = re.compile(
-    r"it|instruct|chat|base|thinking|reasoning|coder|vision|exp|preview|hf|model|models|total|qat"
-    r"|gguf|ggml|mlx|exl\d|awq|gptq|autoround|int\d|w\d+a\d+|[bm]?n?v?m?x?fp?\d+|bf16|f16|f32|g\d+"
-    r"|ud|i?q\d|[0-9k]|k|xx?s|xl|[sml]|nl|bit|\d+bit|bpw|[\d.]+bpw|own|requant|native|class|not"
-    r"|stated|of|nvidia|unsloth|omni|cascade|v?\d+(\.\d+)*|r\d|hermes|mxfp4|moe|dynamic|imatrix"
-)
+_WORDS = read_toml(DATA / "model_words.toml")
+_ANOTHER = re.compile("|".join(_WORDS["another"]))
+_KNOWN_WORD = re.compile("|".join(_WORDS["known"]))
 _LEAST = 1.0
 _NAMES = [tuple(one.values()) for one in read_toml(DATA / "quantizations.toml")["names"]]
 # Files for vLLM: all linear layers have few bits, the output matrix has 16 (what is left out is

@@ -17,6 +17,7 @@ from rich.text import Text
 from nixwulf.core.document import Table, bullets, escaped, markdown, output, pipe_table, print_table
 from nixwulf.core.files import as_json, shipped_text, titled
 from nixwulf.core.text import clean, plural, unbroken
+from nixwulf.outputs import present
 from nixwulf.report import tables
 from nixwulf.report.findings import examples, fabrics, facts, findings
 from nixwulf.report.panels import MOST_PANELS, Plots, plots
@@ -178,10 +179,7 @@ def _not_a_formula(text: str) -> str:
 
 def to_json(records: Iterable[Record]) -> str:
     """The columns with what they hold, and the rows; a key without a value is absent."""
-    rows = [
-        {name: value for name, value in row.items() if value not in (None, "")}
-        for row in as_rows(tidy(records))
-    ]
+    rows = list(map(present, as_rows(tidy(records))))
     return as_json(titled("table", {"columns": TIDY_COLUMNS, "rows": rows}))
 
 

@@ -27,6 +27,7 @@ from nixwulf.core.text import (
 from nixwulf.report.lines import CaseSummary, MetricKey, MetricSummary
 from nixwulf.report.summary import Section
 from nixwulf.results.store import Entry
+from nixwulf.results.table import PERCENTILES
 
 
 def html_table(table: Table, label: str) -> Markup:
@@ -105,7 +106,6 @@ def _note(text: str) -> str:
     return f" <small>{_escaped(text)}</small>" if text else ""
 
 
-PERCENTILES = ("p50", "p95", "p99")
 _STYLES = {"ok": "good", "not run": "quiet"}
 
 

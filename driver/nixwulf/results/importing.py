@@ -123,11 +123,9 @@ _ASK = "https://github.com/nixwulf/nixwulf/issues"
 _TOO_LONG = re.compile(r"\d{101}")
 _OF_A_RECORD = ('"schema_version"', '"provenance"', '"digest"')
 _APPLIES = {
-    "fabric": "they are of one node",
-    "transport": "they are of one node",
+    **dict.fromkeys(("fabric", "transport"), "they are of one node"),
     "parallelism": "they are of one node, or measure the machines themselves",
-    "engine": "they measure the machines themselves",
-    "model": "they measure the machines themselves",
+    **dict.fromkeys(("engine", "model"), "they measure the machines themselves"),
 }
 
 
@@ -424,20 +422,18 @@ def _record(
     }
     if not found.machines:
         case["parallelism"] = "single"
+    kind = metadata.fabric_kind if nodes > 1 else None
     if nodes > 1:
-        case["fabric"] = _agreed("--fabric", metadata.fabric, found.fabric) or metadata.fabric_kind
+        case["fabric"] = _agreed("--fabric", metadata.fabric, found.fabric) or kind
         case["transport"] = _agreed("--transport", metadata.transport, found.transport)
         if not found.machines:
             case["parallelism"] = _agreed("--parallelism", metadata.parallelism, found.parallelism)
             if case["parallelism"] == "single":
                 raise ParseError(f"--parallelism 'single' is of one node, and {nodes} took part.")
-        if metadata.fabric_kind and case["transport"] not in (
-            None,
-            *KINDS[metadata.fabric_kind].transports,
-        ):
+        if kind and case["transport"] not in (None, *KINDS[kind].transports):
             raise ParseError(
-                f"--fabric-kind {metadata.fabric_kind!r} is crossed by tcp alone, and the "
-                f"transport is {case['transport']!r}."
+                f"--fabric-kind {kind!r} is crossed by tcp alone, and the transport is "
+                f"{case['transport']!r}."
             )
     case = present(case) | {"parameters": case["parameters"]}
     identity = fingerprint([source["sha256"], case, engine, model])
@@ -451,7 +447,6 @@ def _record(
     if metadata.nodes is None and found.nodes.least != found.nodes.most:
         inferred = f"{plural(nodes, 'node')}{_INFERRED}{found.nodes.why}"
     note = "; ".join(filter(None, (found.note, names_it, inferred)))
-    kind = metadata.fabric_kind if nodes > 1 else None
     return external_record(
         "imported",
         source=present({**source, "line": found.line or None, "note": note}),

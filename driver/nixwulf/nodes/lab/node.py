@@ -295,7 +295,7 @@ def _enter_namespaces(
     try:
         unshare(Namespace.NET | Namespace.UTS | Namespace.IPC | Namespace.MOUNT | Namespace.PID)
         # But for what `_give_ipv6` gives: IPv6's router and neighbour messages would be noise.
-        _sysctl("net/ipv6/conf/default/disable_ipv6", "1")
+        sysctl("net/ipv6/conf/default/disable_ipv6", "1")
         child = os.fork()
         if child == 0:
             _be_node(state, definition, number, channel)
@@ -332,8 +332,8 @@ def _set_up(state: StateFolder, definition: Definition, number: int) -> None:
     socket.sethostname(name)
     _mount_private(state.node(name), [state.folder], definition.shown)
     if os.getuid() != 0:
-        _sysctl("net/ipv4/ip_unprivileged_port_start", "0")
-        _sysctl("net/ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")
+        sysctl("net/ipv4/ip_unprivileged_port_start", "0")
+        sysctl("net/ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")
     run_batch("ip", node_links(definition.cluster, definition.subnet, number))
     for end in definition.cluster.nodes[number - 1].all_ends:
         _give_ipv6(end)
@@ -381,13 +381,14 @@ def _give_ipv6(end: Attachment) -> None:
     """
     conf = f"net/ipv6/conf/{end.interface}"
     for key, value in (("addr_gen_mode", "1"), ("accept_ra", "0"), ("dad_transmits", "0")):
-        _sysctl(f"{conf}/{key}", value)
-    _sysctl(f"{conf}/disable_ipv6", "0")
+        sysctl(f"{conf}/{key}", value)
+    sysctl(f"{conf}/disable_ipv6", "0")
     if Path("/proc/sys", conf).exists():
         run([["ip", "addr", "add", f"fe80::{end.address}/64", "dev", end.interface]])
 
 
-def _sysctl(name: str, value: str) -> None:
+def sysctl(name: str, value: str) -> None:
+    """Set a value of the kernel's, where it has one of that name."""
     with suppress(FileNotFoundError):  # a kernel without IPv6
         (Path("/proc/sys") / name).write_text(value)
 

@@ -67,10 +67,6 @@ class StateFolder:
         """A node's folder: its home, keys and files of /etc; mounted on /run/lab in the node."""
         return self.folder / "nodes" / name
 
-    def exists(self) -> bool:
-        """Whether there is a lab here, up or left behind."""
-        return self.folder.is_dir()
-
     def is_up(self) -> bool:
         """Whether a process of this lab still runs."""
         try:

@@ -26,7 +26,7 @@ from nixwulf.core.errors import NixwulfError
 from nixwulf.inventory.cluster import Shape
 from nixwulf.nodes.lab import links, switch
 from nixwulf.nodes.lab.links import LabPort, Shaping
-from nixwulf.nodes.lab.node import Spawned, spawn
+from nixwulf.nodes.lab.node import Spawned, spawn, sysctl
 from nixwulf.nodes.lab.state import Definition, StateFolder, read_definition
 
 
@@ -92,8 +92,7 @@ class Supervisor:
     def start(self) -> None:
         """Make nodes, links and shapes; returns when each node's sshd has answered."""
         cluster, subnet = self.definition.cluster, self.definition.subnet
-        with suppress(FileNotFoundError):  # a kernel without IPv6
-            Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+        sysctl("net/ipv6/conf/default/disable_ipv6", "1")
         for number in range(1, len(cluster.nodes) + 1):
             self.nodes.append(spawn(self.state, self.definition, number))
         networks = {node.name: node.network for node in self.nodes}

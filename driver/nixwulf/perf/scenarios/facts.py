@@ -20,7 +20,7 @@ from nixwulf.core.errors import InputError, NixwulfError, quoted
 from nixwulf.core.files import cache_dir, first_bytes, inside, read_json
 from nixwulf.core.text import GIB, did_you_mean, some
 from nixwulf.inventory.cluster import Cluster, Fabric, Node
-from nixwulf.inventory.platforms import load_platform
+from nixwulf.inventory.platforms import gpu_vendor, load_platform
 from nixwulf.llm import catalog, gguf, safetensors
 from nixwulf.llm.catalog import find, is_known, only, weights_of
 from nixwulf.llm.model_facts import NOT_OF_A_MODEL, ModelFacts, Sizes, Weights
@@ -325,8 +325,7 @@ def lacks(name: str, key: str) -> bool:
 
 def kind_of(platform: str) -> str:
     """Return the maker of the device that computes, or 'cpu'."""
-    gpu = load_platform(platform).get("gpu")
-    return str(gpu["vendor"]) if gpu else "cpu"
+    return gpu_vendor(platform) or "cpu"
 
 
 def link(

@@ -36,6 +36,7 @@ from nixwulf.report.site.rows import (
     fabric_name,
     groups,
     rows_of,
+    shorten,
 )
 from nixwulf.report.tables import html_head, html_rows, html_table
 from nixwulf.results.identity import record_key
@@ -110,7 +111,7 @@ class Site:
     @cached_property
     def _environment(self) -> jinja2.Environment:
         found = environment("report/site/templates")
-        found.filters.update(brief=look.brief, clean=clean, tree=look.Trees().of, unbroken=unbroken)
+        found.filters.update(brief=shorten, clean=clean, tree=look.Trees().of, unbroken=unbroken)
         found.globals.update(
             plural=plural,
             pages=self.pages,
@@ -212,7 +213,7 @@ class Site:
             [(heading, self._table(rows, columns, "../")) for heading, rows in tables.items()],
             group=group,
             kind=own if own != "fabric" else "kind of fabric",
-            query=urlencode({own if own != "fabric" else "q": look.brief(group.name)}),
+            query=urlencode({own if own != "fabric" else "q": shorten(group.name)}),
             figures=_figures(group),
             columns=columns,
         )

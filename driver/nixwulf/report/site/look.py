@@ -22,7 +22,8 @@ from nixwulf.core.text import format_significant, microseconds, plural, slug, un
 from nixwulf.report.charts import MOST_MARKS, Chart, LegendEntry, Mark, entry, inline
 from nixwulf.report.lines import About
 from nixwulf.report.site.rows import Group, SiteRow, fabric_name, scalar, shorten, web_address
-from nixwulf.report.tables import METRIC_COLUMNS, PERCENTILES, costs, html_link, metric_cells
+from nixwulf.report.tables import METRIC_COLUMNS, costs, html_link, metric_cells
+from nixwulf.results.table import PERCENTILES
 
 _MOST_IN_LEGEND = 12
 _LONGEST_WORDS = 240
@@ -270,7 +271,6 @@ def _hashed(name: str, digits: int) -> str:
     return f"{words}-{digest[:digits]}"
 
 
-_LONGEST_CELL = 100
 _MOST_VALUES = 200
 _LONGEST_TEXT = 1500
 _MOST_MADE = 2_000  # with all 50,000 of 5,000 records a site took 30 MB more
@@ -294,11 +294,6 @@ class Links(NamedTuple):
     def record(self, row: SiteRow) -> str:
         """Return the address of the page of a row's record."""
         return f"{self.root}records/{row.source.page}.html"
-
-
-def brief(text: str, longest: int = _LONGEST_CELL) -> str:
-    """Text for a cell: one line, no control characters, not too long."""
-    return shorten(text, longest)
 
 
 class Trees:
@@ -345,8 +340,8 @@ class Trees:
 
 
 @lru_cache(4096)  # records of one cluster hold the same texts
-def _leaf(text: str, longest: int = _LONGEST_CELL) -> str:
-    return str(escape(shorten(text, longest)))
+def _leaf(text: str, *longest: int) -> str:
+    return str(escape(shorten(text, *longest)))
 
 
 def cells(row: SiteRow, links: Links) -> dict[str, Value]:
@@ -366,23 +361,25 @@ def cells(row: SiteRow, links: Links) -> dict[str, Value]:
     percentiles = ", ".join(f"{name} {text}" for name, text in named if text)
     model = links.page("models", row.model) if row.model else ""
     return {
-        "model": Cell(brief(row.model), brief(row.weights), href=model),
-        "metric": brief(row.key.words) if row.metric else "no number",
+        "model": Cell(shorten(row.model), shorten(row.weights), href=model),
+        "metric": shorten(row.key.words) if row.metric else "no number",
         "value": _value(row, links),
         "per W": per_watt,
         "per 1000 US$": per_usd,
         "nodes": str(row.nodes),
         "platform": Cell(
             Markup(" + ").join(
-                html_link(links.page("platforms", name), brief(name)) for name in row.platforms
+                html_link(links.page("platforms", name), shorten(name)) for name in row.platforms
             ),
-            brief(row.machines),
+            shorten(row.machines),
         ),
-        "fabric": Cell(brief(row.link), split, href=fabric),
-        "engine": Cell(brief(row.program), _version(row)),
-        "conditions": Cell(brief(row.condition_words if row.measured else row.reason), percentiles),
+        "fabric": Cell(shorten(row.link), split, href=fabric),
+        "engine": Cell(shorten(row.program), _version(row)),
+        "conditions": Cell(
+            shorten(row.condition_words if row.measured else row.reason), percentiles
+        ),
         "kind": row.kind,
-        "source": Cell(brief(row.source.name) or row.started[:10], href=row.source.url),
+        "source": Cell(shorten(row.source.name) or row.started[:10], href=row.source.url),
     }
 
 
@@ -396,20 +393,20 @@ def _value(row: SiteRow, links: Links) -> Cell:
 def _version(row: SiteRow) -> str:
     if not (row.engine or row.engine_version):
         return ""
-    version = brief(row.engine_version) or "version not stated"
+    version = shorten(row.engine_version) or "version not stated"
     shown = row.engine and row.benchmark not in {row.engine, "llama-bench"}
-    return f"{version}, {brief(row.benchmark)}" if shown else version
+    return f"{version}, {shorten(row.benchmark)}" if shown else version
 
 
 def of_group(group: Group, best: SiteRow | None, links: Links) -> list[Value]:
     """The cells of LIST_COLUMNS; best: its fastest decode, None without any."""
     kinds = Counter(row.kind for row in group.rows)
     return [
-        Cell(brief(group.name), brief(group.about), href=links.page(group.folder, group.name)),
+        Cell(shorten(group.name), shorten(group.about), href=links.page(group.folder, group.name)),
         str(sum(row.value is not None for row in group.rows)),
-        brief(", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))),
+        shorten(", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))),
         _value(best, links) if best else "",
-        f"{best.kind}: {brief(best.where)}" if best else "",
+        f"{best.kind}: {shorten(best.where)}" if best else "",
     ]
 
 
@@ -418,7 +415,7 @@ def values(rows: Iterable[SiteRow]) -> Table:
     found: list[Sequence[Value]] = [
         [
             *metric_cells(row.key, row.measured),
-            brief(row.condition_words),
+            shorten(row.condition_words),
             str(row.measured.n_samples or "not stated"),
         ]
         for row in rows
@@ -431,4 +428,4 @@ def values(rows: Iterable[SiteRow]) -> Table:
 def costs_of(rows: Iterable[SiteRow]) -> Table | None:
     """Yield the costs of a record's speeds, in watts and US$."""
     measured = [(row.condition_words, row.key, row.measured) for row in rows if row.measured]
-    return costs(((brief(what), key, value) for what, key, value in measured), "conditions")
+    return costs(((shorten(what), key, value) for what, key, value in measured), "conditions")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from nixwulf.perf.explain.explanation import Explained
 
 NOT_STATED = "not stated"
+_LONGEST_CELL = 100
 _TOKENS = {"n_prompt": "prompt", "n_gen": "generate", "depth": "depth"}
 _URL = re.compile(r"https?://[^\s<>\"'`\\]+")
 _KIND_ORDER = {"run": 0, "imported": 1, "published": 2}
@@ -220,8 +221,8 @@ _OF_TABLE = sorted({one.name for one in fields(SiteRow)} & TIDY_COLUMNS.keys() -
 
 
 @lru_cache(4096)  # names come again in hundreds of rows
-def shorten(text: str, longest: int) -> str:
-    """Text on one line without control characters, at most so many characters."""
+def shorten(text: str, longest: int = _LONGEST_CELL) -> str:
+    """Text on one line without control characters, at most so many characters; else of a cell."""
     words = " ".join(clean(text).split())
     return words if len(words) <= longest else f"{words[: longest - 1]}…"
 

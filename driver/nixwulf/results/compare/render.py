@@ -31,6 +31,7 @@ from nixwulf.core.text import (
     some,
     unit_name,
 )
+from nixwulf.outputs import present
 from nixwulf.results.compare.comparison import Alone, Comparison, Pair, SideValue
 from nixwulf.results.compare.interval import ASSUMED, Interval
 from nixwulf.results.identity import Identity, Key, differing
@@ -118,21 +119,17 @@ def _heads(comparison: Comparison, names: Names) -> list[str]:
 
 
 def _pair(pair: Pair) -> dict[str, object]:
-    document: dict[str, object] = {
+    document = {
         "case": _flat(pair.shared),
-        "a": _known(pair.a),
-        "b": _known(pair.b),
+        "a": present(vars(pair.a)),
+        "b": present(vars(pair.b)),
         "ratio": pair.ratio,
         "interval": None if pair.interval is None else [pair.interval.low, pair.interval.high],
         "session_effect": None if pair.interval is None else _session_effect(pair.interval),
         "b_is": pair.word,
         "for_the": pair.judgement,
     }
-    return {key: value for key, value in document.items() if value not in (None, "")}
-
-
-def _known(found: SideValue) -> dict[str, object]:
-    return {key: value for key, value in vars(found).items() if value not in (None, "")}
+    return present(document)
 
 
 def _session_effect(interval: Interval) -> dict[str, object]:

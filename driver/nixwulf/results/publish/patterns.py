@@ -133,29 +133,23 @@ def texts(value: object, place: str = "") -> Iterator[tuple[str, str]]:
 
 Kind = Literal["key", "serial number", "host name", "user name", "address"]
 FAMILIES = DATA / "token_families.toml"
+TEXTS = read_toml(DATA / "private_texts.toml")
+"""Regular expressions of what is private, and names of what is not."""
 
-# Same-machine addresses are everybody's.
-_NO_ADDRESSES = re.compile(r"127\..*|0\.0\.0\.0|255\.255\..*|::1?")
+_SPARED = {kind: re.compile(form) for kind, form in TEXTS["spared"].items()}
 _NUMBERS = 4
 _COLONS = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*")
 _RUN = re.compile(":+")
 _OF_A_GAP = len("::")
-_NO_HOSTS = re.compile(r"sha256|entry|plt|GLIBC.*|GCC.*|CXXABI.*", re.IGNORECASE)
 _DOTTED = re.compile(r"(?:\d{1,3}\.){3,}\d{1,3}")
 _CHANGES = 4
 _LONG = 10
-# Instruction sets, and what HPL calls its variants.
-_NO_SERIALS = re.compile(r"AVX\w*|W[RC][0-9CLR]{6}")
-_NO_ACCOUNTS = re.compile(r"(?i)system|administrators|.*\.(?:exe|dll|bat|cmd|gguf|py)")
 _ESCAPES = frozenset("nrtbfvaux")
 # As one number, other networks of nobody are as good as any count of bytes.
 _BY_NUMBER = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16")))
 
 # The largest vocabularies have fewer tokens than this: the number of one is no secret.
 _VOCABULARY = 1 << 22
-_NO_VALUES = re.compile(
-    r"(?i:true|false|none|null|nil|yes|no|on|off|unset|empty|bool:.*|\(.*|<.*|\$.*|-.*)|[A-Z_]{3,9}"
-)
 _DECIMALS = re.compile(r"\d+\.\d+[A-Za-z%]{0,3}")
 _SHORTEST_WORD = 8
 _BITS_PER_CHARACTER = 3.4
@@ -184,7 +178,7 @@ class Pattern:
 def _no_secret(match: re.Match[str]) -> bool:
     """Counts of tokens and their numbers in a vocabulary are none; of a password all is one."""
     name, value = match["name"].lower(), match["it"].rstrip(".")
-    if _NO_VALUES.fullmatch(value):
+    if _SPARED["values"].fullmatch(value):
         return True
     if not re.fullmatch(r"[0-9.,/x]+\S{0,3}", value):
         # Of a token of text a word is the text.
@@ -210,12 +204,12 @@ def _no_bare_serial(match: re.Match[str]) -> bool:
     text = match[0]
     changes = sum(a.isdecimal() != b.isdecimal() for a, b in itertools.pairwise(text))
     fewest = _CHANGES - (len(text) >= _LONG and sum(map(str.isdecimal, text)) > _LONG // 2)
-    return changes < fewest or bool(_NO_SERIALS.fullmatch(text))
+    return changes < fewest or bool(_SPARED["serials"].fullmatch(text))
 
 
 def _no_login(match: re.Match[str]) -> bool:
     host = match["host"]
-    return bool(_NO_HOSTS.fullmatch(host)) or (
+    return bool(_SPARED["hosts"].fullmatch(host)) or (
         host[0].isdecimal() and not _DOTTED.fullmatch(host.rstrip("."))
     )
 
@@ -223,7 +217,9 @@ def _no_login(match: re.Match[str]) -> bool:
 def _no_ipv4(match: re.Match[str]) -> bool:
     numbers = [number.lstrip("0") or "0" for number in re.findall(r"\d+", match[0])]
     text = ".".join(numbers)
-    return bool(_NO_ADDRESSES.fullmatch(text)) or (len(numbers) == _NUMBERS and not _is_ip(text))
+    return bool(_SPARED["addresses"].fullmatch(text)) or (
+        len(numbers) == _NUMBERS and not _is_ip(text)
+    )
 
 
 def _no_other_ipv4(match: re.Match[str]) -> bool:
@@ -234,7 +230,7 @@ def _no_other_ipv4(match: re.Match[str]) -> bool:
         address = ipaddress.IPv4Address(".".join(map(str, numbers)))
     except ValueError:
         return True
-    return not address.is_private or bool(_NO_ADDRESSES.fullmatch(str(address)))
+    return not address.is_private or bool(_SPARED["addresses"].fullmatch(str(address)))
 
 
 def _no_number_of_ipv4(match: re.Match[str]) -> bool:
@@ -254,7 +250,7 @@ def _no_domain_user(match: re.Match[str]) -> bool:
     """A path, or a line that was broken: '\\n' before a word that is everybody's."""
     name = match["name"]
     broken = len(match["slash"]) == 1 and name[0] in _ESCAPES and is_public(name[1:])
-    return broken or bool(_NO_ACCOUNTS.fullmatch(name))
+    return broken or bool(_SPARED["accounts"].fullmatch(name))
 
 
 def _no_public_word(match: re.Match[str]) -> bool:
@@ -297,8 +293,6 @@ def _patterns() -> Iterator[Pattern]:
             yield Pattern(kind, expression, instead, spare, unless, "everywhere" in entry)
 
 
-TEXTS = read_toml(DATA / "private_texts.toml")
-"""Regular expressions of what is private, and names of what is not."""
 PATTERNS = tuple(_patterns())
 """In the order in which they are applied, IPv6 addresses after them."""
 
@@ -334,7 +328,7 @@ def ipv6_spans(text: str) -> Iterator[tuple[int, int]]:
                 begin += 1
             else:
                 break
-        if _is_ip(text[begin:end]) and not _NO_ADDRESSES.fullmatch(text[begin:end]):
+        if _is_ip(text[begin:end]) and not _SPARED["addresses"].fullmatch(text[begin:end]):
             yield begin, end
 
 
@@ -346,15 +340,12 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-_EVERYBODYS = frozenset(TEXTS["names"]["everybodys"])
+_KNOWN = {kind: frozenset(words) for kind, words in TEXTS["names"].items()}
 _PLACE = re.compile(r"n[1-9][0-9]*")
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _PRIVATE_FACT = re.compile(
     r"(?i)host_?name|serial|uuid|guid|machine_?id|mac(_address)?$|address|user$|login$|e?ssid"
 )
-_HOMES = frozenset({"home", "root", "users", "var", "usr", "lib", "mnt", "srv", "tmp"})
-_USER_VARIABLES = frozenset({"USER", "LOGNAME", "USERNAME", "SUDO_USER"})
-_HOST_VARIABLES = frozenset({"HOSTNAME", "HOST", "SSH_CLIENT"})
 
 
 @dataclass(frozen=True)
@@ -413,9 +404,9 @@ def _add_of_records(
 ) -> None:
     """Add what is known of the driver's machine, and what texts and facts of records name so."""
     known = list(dict.fromkeys(text for _, text in texts(kept)))
-    for host in (*hosts, *_found(HOST_TEXTS, known), *_variables(kept, _HOST_VARIABLES)):
+    for host in (*hosts, *_found(HOST_TEXTS, known), *_variables(kept, _KNOWN["host_variables"])):
         found.add_host(host, "[host]")
-    for user in (*users, *_found(USER_TEXTS, known), *_variables(kept, _USER_VARIABLES)):
+    for user in (*users, *_found(USER_TEXTS, known), *_variables(kept, _KNOWN["user_variables"])):
         found.add(user, "user name", "[user]")
     for serial in _found(SERIAL_TEXTS, known):
         if any(char.isdecimal() for char in serial):
@@ -439,7 +430,7 @@ class _Private:
     words: Words = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.closed |= _EVERYBODYS
+        self.closed |= _KNOWN["everybodys"]
 
     def add(self, word: str, kind: Kind, instead: str) -> None:
         """Keep a word as private, unless it identifies nobody."""
@@ -467,10 +458,10 @@ class _Private:
     def add_home(self, home: str) -> None:
         """A user's folder, wherever it is, by its path in two spellings and by its own name."""
         parts = [part for part in home.split("/") if part]
-        if len(parts) > 1 or (parts and parts[0] not in _HOMES):
+        if len(parts) > 1 or (parts and parts[0] not in _KNOWN["homes"]):
             for path in ("/" + "/".join(parts), "%2F" + "%2F".join(parts)):
                 self.add(path, "user name", "/[user]")
-            if parts[-1].lower() not in _HOMES:
+            if parts[-1].lower() not in _KNOWN["homes"]:
                 self.add(parts[-1], "user name", "[user]")
 
     def add_node(self, node: Mapping[str, Any], place: str) -> None:

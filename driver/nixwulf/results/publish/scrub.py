@@ -44,9 +44,8 @@ def split_kernel_parameters(command_line: str) -> tuple[list[str], list[str]]:
     kept: list[str] = []
     removed = ["--", *init.split()] if dashes else []
     for word in kernel.split():
-        (kept if _KEPT.fullmatch(word.partition("=")[0].replace("-", "_")) else removed).append(
-            word
-        )
+        name = word.partition("=")[0].replace("-", "_")
+        (kept if _KEPT.fullmatch(name) else removed).append(word)
     return kept, removed
 
 
@@ -228,10 +227,8 @@ class Scrubber:
         if "$ref" in rules:
             rules = schema("record")["$defs"][rules["$ref"].rpartition("/")[2]]
         if isinstance(value, str):
-            closed = {"enum", "const"} & rules.keys() or rules.get("pattern", "").startswith(
-                "^[0-9a-f]{"
-            )
-            return value if closed else self.text(value)
+            digits = rules.get("pattern", "").startswith("^[0-9a-f]{")
+            return value if digits or {"enum", "const"} & rules.keys() else self.text(value)
         if isinstance(value, list):
             return [self._walk(one, rules.get("items", {})) for one in value]
         if isinstance(value, dict):

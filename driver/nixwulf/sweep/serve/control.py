@@ -14,6 +14,7 @@ from typing import Required, TypedDict, cast
 from nixwulf import __version__
 from nixwulf.core import web
 from nixwulf.core.errors import GateError, InputError, NixwulfError
+from nixwulf.core.files import shipped_text
 from nixwulf.core.schema import check
 from nixwulf.core.secrets import cut
 from nixwulf.core.text import as_typed, did_you_mean
@@ -42,18 +43,6 @@ _WORKERS_S, _ASK_S, _POLL_S = 15.0, 5.0, 0.2
 _MOST_TEXT = 2000
 _NO_ECHO = 1  # of ping; other statuses say that it cannot be asked
 _SOCKETS = "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; :"
-# Whether a program here is this version, and each of the other nodes can be reached from here.
-_CAN_WATCH = """
-for one in "$1" nixwulf; do
-  "$one" --version 2>/dev/null | grep -qF "version $2" || continue
-  echo "program $(command -v "$one")"
-  break
-done
-shift 2
-for one; do
-  ssh -o BatchMode=yes -o ConnectTimeout=5 "$one" true </dev/null 2>/dev/null || echo "lost $one"
-done
-"""
 
 
 @dataclass(frozen=True)
@@ -307,7 +296,9 @@ def start_watch(live: LiveService) -> list[str]:
     """Start the watch on the head; sentences of what it cannot do, or why there is none."""
     service, here = live.service, Path(sys.executable).parent / "nixwulf"
     others = [one.ssh for one in service.hosts if one.name != service.head]
-    answer = live.head.script(_CAN_WATCH, str(here), __version__, *others)
+    answer = live.head.script(
+        shipped_text("sweep/serve/can_watch.sh"), str(here), __version__, *others
+    )
     lines = [line.partition(" ") for line in answer.splitlines()]
     programs = [words for key, _, words in lines if key == "program"]
     lost = [words for key, _, words in lines if key == "lost"]

@@ -27,7 +27,15 @@ from nixwulf.plugins.runtime.run import servers_of
 from nixwulf.results.record import Record, load, save
 from nixwulf.results.store import read_folder
 from nixwulf.sweep import consent
-from nixwulf.sweep.plan import OF_EVERY_ENGINE, Plan, Sweep, make_plan, parse_sweep, save_plan
+from nixwulf.sweep.plan import (
+    COORDINATES,
+    OF_EVERY_ENGINE,
+    Plan,
+    Sweep,
+    make_plan,
+    parse_sweep,
+    save_plan,
+)
 from nixwulf.sweep.recipes.as_sweep import is_recipe, read_recipes, sweep_text
 from nixwulf.sweep.reproduce.conditions import sweep_of_run
 from nixwulf.sweep.serve.service import Host, ServedGroup, Service, UnitOfServer, limits_of, moment
@@ -146,17 +154,9 @@ def _matrix(case: Case, wish: Wish) -> dict[str, object]:
         "n_gen": _ANSWER,
         "api": engine.apis[0],
     }
-    coordinates = {
-        "engine": case.engine,
-        "benchmark": _BENCHMARK,
-        "model": case.model,
-        "nodes": case.nodes,
-        "fabric": case.fabric,
-        "transport": case.transport,
-        "parallelism": case.parallelism,
-    }
+    point = {**case.document(), "benchmark": _BENCHMARK}
     return {
-        **{key: [value] for key, value in coordinates.items() if value is not None},
+        **{key: [point[key]] for key in COORDINATES if key in point},
         "parameters": {key: [value] for key, value in {**kept, **load}.items()},
     }
 
