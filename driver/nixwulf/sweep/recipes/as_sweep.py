@@ -54,7 +54,7 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     hidden |= {*secrets.written(text)}
     secrets.use(hidden)  # so that no sentence cuts one in two, which would not be found below
     try:
-        found = [translate(start, str(path), model) for start in _starts(path)]
+        found = [translate(start, str(path), model, text) for start in _starts(path)]
     except InputError as error:
         raise InputError(secrets.pattern(frozenset(hidden)).sub("...", error.message)) from None
     if not found:

@@ -108,17 +108,17 @@ class _Found:
     left_out: list[Omission] = field(default_factory=list)
 
 
-def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
+def translate(start: Start, source: str, model: str = "", text: str = "") -> SweepRecipe:
     """A recipe of what starts it.
 
-    model: instead of the recipe's own; empty: that.
+    model: instead of the recipe's own; empty: that. text: of the whole recipe.
 
     Raises InputError: no engine of this version is started so, no model is named, a word is for a
     shell, or it is split in two ways at once.
     """
     source = f"{source}: line {start.line}" if start.line else source
     line, words = command_lines.require(start.words, source)
-    words = joined(line, words)
+    line, words = line.within_text(text, words), joined(line, words)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
     given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
     found = _Found(line, known_parameters(benchmark.name, engine.name, source))
@@ -365,6 +365,8 @@ def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
     if found.parallelism:
         what = f"a split by {found.parallelism}"
         found.left_out.append(Omission(what, "it is of one node, which splits nothing"))
+    if found.line.unsaid and not found.splits:
+        found.left_out.append(Omission("a number of nodes, read as 1 node", found.line.unsaid))
     return 1, "single"
 
 
