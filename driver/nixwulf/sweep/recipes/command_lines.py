@@ -14,7 +14,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate, islice, pairwise, repeat, takewhile
 from operator import add, mul
 from pathlib import Path, PurePosixPath
@@ -29,11 +29,16 @@ from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.plan import MOST_POINTS
 from nixwulf.sweep.recipes import Omission, Start, Value
 
-_ACTS: Mapping[str, str] = shipped_table("wrappers")["acts"]
-_BLOCKS: Mapping[str, str] = shipped_table("wrappers")["blocks"]
+wrappers = partial(shipped_table, "wrappers")  # what stands around the command of an engine
+_ACTS: Mapping[str, str] = wrappers()["acts"]
+_BLOCKS: Mapping[str, str] = wrappers()["blocks"]
 RE: Mapping[str, re.Pattern[str]] = {
-    name: re.compile(one) for name, one in shipped_table("wrappers")["patterns"].items()
+    name: re.compile(one) for name, one in wrappers()["patterns"].items()
 }
+_FOLDER = DATA / "command_lines"
+_TIMES = {"": 1, "k": 1000, "K": 1 << 10, "m": 1_000_000, "M": 1 << 20}
+_LOOPBACK = ("127.", "localhost", "[::1]")
+_GOES_ON = ("\\", "^", "`", "'", '"', "|", "&&")
 _MOST_MADE = 1 << 18  # characters of a Makefile with its values
 
 
@@ -189,19 +194,18 @@ def of_make(text: str) -> str:
     """A Makefile's recipes as a shell is given them, with the values of its variables."""
     if not RE["target"].search(text):
         return text
-    used = {one[0] for one in RE["of_make"].finditer(text)}
+    used = {one[1] or one[2] for one in RE["of_make"].finditer(text)}
     values: dict[str, str] = {}
-    for _, name, sign, value in RE["made"].findall(text):
+    for _, name, sign, given in RE["made"].findall(text):
         if sign != "?" or name not in values:
-            value = " ".join(value.replace("\\\n", " ").split())
-            values[name] = f"{values.get(name, '')} {value}".strip() if sign == "+" else value
+            before = values.get(name, "") if sign == "+" else ""
+            values[name] = " ".join([*before.split(), *given.replace("\\\n", " ").split()])
 
     def kept(found: re.Match[str]) -> str:
         name, lines = found[2], "\n" * found[0].count("\n")
-        of_make = found[3] or f"{name} " in found[0] or {f"$({name})", f"${{{name}}}"} & used
-        if found[1] and of_make:
-            return f"export {name}={shlex.quote(filled(values[name]))}{lines}"
-        return lines if of_make else found[0]
+        if not found[3] and f"{name} " not in found[0] and name not in used:
+            return found[0]
+        return f"export {name}={shlex.quote(filled(values[name]))}{lines}" if found[1] else lines
 
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]
@@ -215,14 +219,6 @@ def of_make(text: str) -> str:
 
     plain = RE["alone"].sub("", RE["made"].sub(kept, text))
     return filled(RE["shown"].sub("\t", plain)).replace("$$", "$")
-
-
-_FOLDER = DATA / "command_lines"
-_TIMES = {"": 1, "k": 1000, "K": 1 << 10, "m": 1_000_000, "M": 1 << 20}
-_LOOPBACK = ("127.", "localhost", "[::1]")
-
-
-_GOES_ON = ("\\", "^", "`", "'", '"', "|", "&&")
 
 
 def without_page(text: str) -> str:
@@ -256,33 +252,28 @@ def with_hosts(text: str) -> str:
         before, rest = text[seen : begin.start()], text[end:].partition("\n")[0].strip()
         given = document if isinstance(document, dict) else {"hosts": document}
         if words := _as_words(given, "--backend" in text):
-            names = (
-                RE["file_of_json"].findall(rest) or RE["file_of_json"].findall(before)[-1:] or [""]
-            )
-            files.append((names[0], words))
-        in_quotes = (before.rstrip() + begin[0])[-1:] in ("'", '"')
-        if not rest and not in_quotes:
+            named = RE["file_of_json"].findall(before)[-1:] + RE["file_of_json"].findall(rest)
+            files.append((("", *named)[-1], words))
+        if not rest and (before.rstrip() + begin[0])[-1:] not in ("'", '"'):
             read += text[at : begin.start()] + "\n" * text.count("\n", begin.start(), end)
             at = end
         seen = end
 
     def hosts(found: re.Match[str]) -> str:
         name = PurePosixPath(found[2]).name
-        alone = [words for file, words in files if not file or "$" in name] if not files[1:] else []
-        return ([found[0], *alone, *(words for file, words in files if file == name)])[-1]
+        alone = [words for file, words in files[:1] if not files[1:] and (not file or "$" in name)]
+        return [found[0], *alone, *(words for file, words in files if file == name)][-1]
 
     return RE["hostfile"].sub(hosts, read + text[at:])
 
 
-def _as_words(given: Mapping[str, Any], backend: bool) -> str:
+def _as_words(given: Mapping[str, object], backend: bool) -> str:
     """The options of mlx.launch that its file of hosts stands for; empty where it is none."""
-    listed = given["hosts"] if isinstance(given.get("hosts"), list) else []
+    listed, envs = (x if isinstance(x, list) else [] for x in map(given.get, ("hosts", "envs")))
     hosts = [str(one["ssh"]) for one in listed if isinstance(one, dict) and one.get("ssh")]
-    words = ["--hosts", ",".join(dict.fromkeys(hosts))]
-    words += [] if backend or not given.get("backend") else ["--backend", str(given["backend"])]
-    envs = given["envs"] if isinstance(given.get("envs"), list) else []
-    words += [word for one in envs for word in ("--env", str(one))]
-    return shlex.join(words) if hosts else ""
+    pairs = [("--hosts", ",".join(dict.fromkeys(hosts))), *(("--env", str(one)) for one in envs)]
+    pairs += [("--backend", str(given["backend"]))] if given.get("backend") and not backend else []
+    return shlex.join(word for pair in pairs for word in pair) if hosts else ""
 
 
 @dataclass(frozen=True)
@@ -390,7 +381,7 @@ class CommandTable:
     """
 
     commands: tuple[CommandLine, ...]
-    runtimes: tuple[str, ...] = ()
+    runtimes: Sequence[str] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
     config: str = ""
 
@@ -420,40 +411,28 @@ def _load(path: Path) -> CommandTable:
         )
         for one in document["commands"]
     )
-    runtimes, keys = tuple(document.get("runtimes", ())), document.get("keys", {})
-    return CommandTable(lines, runtimes, keys, document.get("config", ""))
+    rest = {key: document[key] for key in ("runtimes", "keys", "config") if key in document}
+    return CommandTable(lines, **rest)
 
 
 def _flags(rows: Mapping[str, Mapping[str, object]]) -> dict[str, Flag]:
-    return {
-        name: Flag(
-            key=str(row.get("key", "")),
-            reads=str(row.get("as", "text")),
-            by_value=row.get("values", {}),  # type: ignore[arg-type]
-            parallelism=str(row.get("parallelism", "")),
-            why=str(row.get("why", "")),
-        )
+    fields = {"as": "reads", "values": "by_value"}
+    made = {
+        names: Flag(**{fields.get(key, key): one for key, one in row.items()})  # type: ignore[arg-type]
         for names, row in rows.items()
-        for name in names.split()
     }
+    return {name: flag for names, flag in made.items() for name in names.split()}
 
 
 def find(words: Sequence[str]) -> tuple[CommandLine, Sequence[str]] | None:
     """The kind of a command line and the words after its program, or None."""
-    for line in lines():
-        for begins in (begin.split() for begin in line.begins):
-            programs = [_program(word) for word in words[:1]]
-            rest = words[len(begins) :]
-            if line.only_flags and rest and rest[0][:1] != "-":
-                continue
-            if [*programs, *words[1 : len(begins)]] == begins:
-                return line, rest
+    first = [_program(word) for word in words[:1]]
+    for line, begins in ((one, begin.split()) for one in lines() for begin in one.begins):
+        rest = words[len(begins) :]
+        others = line.only_flags and rest and rest[0][:1] != "-"
+        if [*first, *words[1 : len(begins)]] == begins and not others:
+            return line, rest
     return None
-
-
-def wrappers() -> Mapping[str, Any]:
-    """What stands around the command of an engine, as the table of it says."""
-    return shipped_table("wrappers")
 
 
 def of_package(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -471,27 +450,21 @@ def of_package(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def of_request(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The command that a request to an engine's API stands for, behind what wraps it; else the words."""
+    """The command that a request to an engine's API stands for, and its wrapper; else the words."""
     asking = (n for n, one in enumerate(words) if _program(one).lower() in wrappers()["asking"])
     begin = next(asking, len(words))
     text = unquote(" ".join(words[begin:]))
     for line in (line for line in lines() if line.asked and re.search(line.asked, text)):
-        found = {flag: re.search(one, text) for flag, one in line.requests.items()}
-        said = [
-            word for flag, one in found.items() if one for word in (flag, one[one.lastindex or 0])
-        ]
+        found = ((flag, re.search(one, text)) for flag, one in line.requests.items())
+        said = [word for flag, one in found if one for word in (flag, one[one.lastindex or 0])]
         return (*words[:begin], *line.begins[0].split(), *said) if said else words
     return words
 
 
 def started(words: Sequence[str]) -> Start:
-    """What a command starts, by its program alone."""
-    name = PurePosixPath((*words, "")[0]).name
-    return launched(words) if name in wrappers()["launchers"] else Start(tuple(words))
-
-
-def launched(words: Sequence[str]) -> Start:
-    """Of a launcher its options and those of the program that it starts on each node."""
+    """A command; of a launcher its options and those of the program that it starts on each node."""
+    if PurePosixPath((*words, "")[0]).name not in wrappers()["launchers"]:
+        return Start(tuple(words))
     kept: list[str] = []
     left: list[Omission] = []
     environment: dict[str, str | None] = {}

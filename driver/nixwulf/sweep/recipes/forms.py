@@ -1,19 +1,11 @@
-"""The forms of recipes that are files of YAML or units, one after the other.
+"""The forms of recipes that are files of YAML or units; where their keys are said to be:
 
-Configuration files of a server's flags (`vllm serve --config`), and vllm-project's recipes. Both
-have flags alone, so that the command is known. Their keys:
-https://docs.vllm.ai/en/latest/configuration/serve_args.html and
-https://github.com/vllm-project/recipes/blob/main/CONTRIBUTING.md.
-
-Files that start servers: docker-compose, Dockerfiles, units of systemd and supervisord,
-configurations of llama-swap, LiteLLM.
-https://docs.docker.com/reference/compose-file/services/, systemd.service(5),
-podman-systemd.unit(5),
-http://supervisord.org/configuration.html, https://github.com/mostlygeek/llama-swap, https://docs.litellm.ai/docs/proxy/configs.
-
-Recipes of sparkrun, and of eugr's spark-vllm-docker, whose form is sparkrun's first one. Their
-keys: https://github.com/spark-arena/sparkrun/blob/main/RECIPES.md. The command is a template that
-`defaults` fill; where there is none it is made of them, as sparkrun does.
+configurations of a server's flags and vllm-project's recipes, whose command is known
+(https://docs.vllm.ai/en/latest/configuration/serve_args.html, CONTRIBUTING.md of
+https://github.com/vllm-project/recipes); docker-compose, Dockerfiles, units of systemd, Podman and
+supervisord, llama-swap and LiteLLM (docs.docker.com, systemd.service(5), podman-systemd.unit(5),
+supervisord.org, https://github.com/mostlygeek/llama-swap, docs.litellm.ai); sparkrun's and eugr's,
+whose form is its first (RECIPES.md of https://github.com/spark-arena/sparkrun).
 """
 
 from __future__ import annotations
@@ -41,10 +33,25 @@ from nixwulf.sweep.recipes.command_lines import (
     require_plain,
     tables,
 )
-from nixwulf.sweep.recipes.pasted import filled, recognises, starts, without_workers
+from nixwulf.sweep.recipes.pasted import filled, mentioned, recognises, starts, without_workers
 from nixwulf.sweep.recipes.pasted import read as read_text
 
 _NOT_OF_VLLM = reasons("vllm_recipes")
+_NOT_OF_SERVICES = reasons("services")
+_NO_ENGINE = "it starts no engine that is known"
+_TAKEN = ("command", "entrypoint", "environment")
+# Keys of units, by what a compose file calls them; and two that each kind of unit has.
+_STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
+_UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="), ("[program:", "command"))
+_SHELL = {"-c", "-lc", "-ec"}
+_SUPERVISED = {"command": "ExecStart", "environment": "Environment"}
+# https://docs.docker.com/reference/dockerfile/
+_STARTS = {"ENTRYPOINT": "entrypoint", "CMD": "command"}
+_PASSES = 4  # of values that have placeholders themselves
+_LONGEST = 1 << 16
+_KNOWN = ("recipe_version", "name", "description", "model", "command", "defaults", "env", "runtime")
+_NOT_OF_SPARKRUN = reasons("sparkrun")
+_OF_ITS_NAME = ("apiVersion", "kind", "metadata", "selector")
 
 
 def recognises_recipe(document: Any) -> bool:
@@ -116,16 +123,6 @@ def _words(block: Any, key: str, source: str) -> list[str]:
 
 def _text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict | list) else str(value)
-
-
-_NOT_OF_SERVICES = reasons("services")
-_NO_ENGINE = "it starts no engine that is known"
-_TAKEN = ("command", "entrypoint", "environment")
-# Keys of units, by what a compose file calls them; and two that each kind of unit has.
-_STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
-_UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="), ("[program:", "command"))
-_SHELL = {"-c", "-lc", "-ec"}
-_SUPERVISED = {"command": "ExecStart", "environment": "Environment"}
 
 
 def is_launch_file(document: Any) -> bool:
@@ -200,11 +197,11 @@ def _of_container(
     # An image starts its engine by itself where nothing else is started in it.
     image = "" if begin else str(block.get("image", ""))
     # Items of a list are given to no shell; a flag and its value are one only by mistake.
-    split = (_split(one) if RE["flag_and_value"].match(one) else [one] for one in words)
-    given = [one for part in split for one in part]
-    flags = of_image(
-        image, given if isinstance(rest, list) else _split(filled(str(rest or ""), values))
+    text = not isinstance(rest, list)
+    split = (
+        _split(filled(x, values)) if text or RE["flag_and_value"].match(x) else [x] for x in words
     )
+    flags = of_image(image, [one for part in split for one in part])
     line = source.line(" ".join(words), 0)
     return found or ([Start(flags, line=line)] if flags else [])
 
@@ -303,10 +300,6 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
     return [one.within(environment, left) for one in found]
 
 
-# https://docs.docker.com/reference/dockerfile/
-_STARTS = {"ENTRYPOINT": "entrypoint", "CMD": "command"}
-
-
 def is_dockerfile(text: str) -> bool:
     """Whether a text is a Dockerfile that starts something."""
     said = [key for key, _ in RE["built"].findall(text)]
@@ -340,12 +333,6 @@ def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
     left += [Omission(name, why) for name in dict.fromkeys(others)]
     found = _of_container(block, source, environment)
     return [one.within(environment, left) for one in found]
-
-
-_PASSES = 4  # of values that have placeholders themselves
-_LONGEST = 1 << 16
-_KNOWN = ("recipe_version", "name", "description", "model", "command", "defaults", "env", "runtime")
-_NOT_OF_SPARKRUN = reasons("sparkrun")
 
 
 def is_sparkrun(document: Any) -> bool:
@@ -459,11 +446,6 @@ def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str)
     return (*line.begins[0].split(), *words)
 
 
-def is_document(text: str) -> bool:
-    """Whether a text has a file of YAML that starts servers."""
-    return bool(RE["document"].search(text))
-
-
 def read_documents(text: str, source: RecipeFile) -> list[Start]:
     """What the documents of a YAML file start; raises InputError where none is a recipe."""
     parts = [
@@ -477,12 +459,11 @@ def read_documents(text: str, source: RecipeFile) -> list[Start]:
         first = documents[0][0] if isinstance(documents[0], list) else documents[0]
         keys = {*first} if isinstance(first, dict) else set()
         known = (what for names, what in reasons("no_recipe").items() if {*names.split()} <= keys)
-        lines = ((n, one.split()) for n, one in enumerate(text.split("\n"), 1))
-        begun = ((n, find(one[k:])) for n, one in lines for k in range(len(one)))
+        lines = ((n, x.split()) for n, x in enumerate(text.split("\n"), 1) if mentioned().search(x))
+        begun = ((n, find(one[k : k + 4])) for n, one in lines for k in range(len(one)))
         line = next((f"line {n} has a command, and " for n, one in begun if one and one[1]), "")
-        raise InputError(
-            f"{source}: {line}it is {next(known)}; paste the command into a text file, and import that."
-        )
+        what = f"{line}it is {next(known)}"
+        raise InputError(f"{source}: {what}; paste the command into a text file, and import that.")
     others = [
         Omission(f"kind: {document['kind']}", _NO_ENGINE)
         for document, starts in zip(documents, read, strict=True)
@@ -510,9 +491,6 @@ def _of_document(document: Any, source: RecipeFile) -> list[Start]:
 def is_manifest(document: Any) -> bool:
     """Whether a YAML document is one of Kubernetes."""
     return isinstance(document, dict) and isinstance(document.get("kind"), str)
-
-
-_OF_ITS_NAME = ("apiVersion", "kind", "metadata", "selector")
 
 
 def _around(value: Any, path: str = "") -> Iterator[Omission]:
@@ -570,7 +548,7 @@ def fenced(text: str) -> bool:
 
 def is_file(text: str) -> bool:
     """Whether a text is a file of a form that starts servers."""
-    return is_document(text) or is_unit(text) or is_dockerfile(text)
+    return bool(RE["document"].search(text)) or is_unit(text) or is_dockerfile(text)
 
 
 def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:

@@ -43,26 +43,16 @@ from nixwulf.sweep.recipes.command_lines import (
 
 _APART = "\v"  # between commands of one sentence
 _LONGEST_BEGIN = 4  # words
-_SHELLS = ("bash", "sh", "zsh")
-_ENTER = ("C-m", "C-M", "Enter", "ENTER", "^M")  # of tmux send-keys, behind the text that is typed
-_IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
-_OTHER_NODE = "the driver starts the other nodes"
-_ASKED = "a request of the text to its API says more of the case"
-_QUEUED = "it asks a queue of jobs; nodes of the sweep says how many"
-_CLIENT = "the benchmark of the sweep asks; import its command alone to have its lengths"
-_NOT_RUN = "commands of a shell are never run here"
-
+_WHY: Mapping[str, str] = wrappers()["why"]
 _FARTHEST_QUOTE = 8000  # characters
 _CLOSED_BY: Mapping[str, str] = wrappers()["closed_by"]
-_AGAIN = ("then", "do", "else", "elif", "!", "{")  # words behind which a command begins
 _SHAPES: Mapping[str, str] = wrappers()["shapes"]
 _MOST_ROUNDS, _DEEPEST = 64, 4
 _LONGEST_VALUE = 4000  # characters
-_EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
 
 @cache
-def _mentioned() -> re.Pattern[str]:
+def mentioned() -> re.Pattern[str]:
     """What a text has that starts an engine or another program: its first word or its image."""
     rows = wrappers()
     names = [*rows["others"], *rows["by_name"], *rows["main_programs"], *rows["flakes"]]
@@ -97,7 +87,7 @@ def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None)
         problem = error
     if problem is None and script.found:
         first, *more = script.found
-        queue = [Omission(one, _QUEUED) for one in re.findall(wrappers()["queue"], plain)]
+        queue = [Omission(one, _WHY["queued"]) for one in re.findall(wrappers()["queue"], plain)]
         left = (*queue, *script.left, *script.left_behind(), *first.left_out)
         found = without_workers([replace(first, left_out=left), *more])
         return [replace(one, line=source.line(" ".join(one.words), one.line)) for one in found]
@@ -210,7 +200,7 @@ class _Script:
 
     def _leave(self, text: str, line: int) -> None:
         if not RE["prose"].match(text.strip()) and (named := self._named(text, line)):
-            self.left.append(Omission(named, _NOT_RUN))
+            self.left.append(Omission(named, _WHY["not_run"]))
 
     def _named(self, text: str, line: int) -> str:
         return _short(text, self.source.line(text.strip().partition("\n")[0], line))
@@ -277,7 +267,7 @@ class _Script:
             self.found.append(
                 replace(start, environment={**kept, **own}, left_out=(*left, *start.left_out))
             )
-        elif program in ("", *_EXPORTS):
+        elif program in ("", *wrappers()["exports"]):
             self.spent |= used
             given = dict(start.environment)
             given |= dict(pair(one) for one in start.words[1:] if not one.startswith("-"))
@@ -399,7 +389,7 @@ def _keywords(text: str) -> Iterator[str]:
     for word in RE["syntax"].findall(RE["masked"].sub("x", text)):
         if begins and (word in _CLOSED_BY or word in _CLOSED_BY.values()):
             yield word
-        begins = word in _AGAIN or word[0] in ";&|\n()" or function
+        begins = word in wrappers()["again"] or word[0] in ";&|\n()" or function
         function = word == "function"
 
 
@@ -420,7 +410,7 @@ def _short(text: str, line: int) -> str:
     words = text.split()
     names = [one.partition("=")[0] for one in words if RE["assigned"].match(one)]
     words = [*dropwhile(RE["assigned"].match, words)]
-    if not words or words[0] in _EXPORTS:
+    if not words or words[0] in wrappers()["exports"]:
         return " ".join([*words[:1], *names])
     if words[0].startswith("#"):
         return ""
@@ -444,14 +434,16 @@ def without_workers(found: Sequence[Start]) -> list[Start]:
     less = [one for one in found if (_told(one.words) or 0) < most and _told(one.words) is not None]
     kept = [one for one in found if not _is_worker(one.words) and one not in less]
     left = [
-        Omission(" ".join(one.words), _CLIENT if "bench" in one.words else _OTHER_NODE)
+        Omission(
+            " ".join(one.words), _WHY["client"] if "bench" in one.words else _WHY["other_node"]
+        )
         for one in found
         if one not in (*kept, *less)
     ]
     if not kept:
         return list(found)
     for one in less:  # such as the daemon that is asked
-        left.append(Omission(f"{one.words[0]} in line {one.line}", _ASKED))
+        left.append(Omission(f"{one.words[0]} in line {one.line}", _WHY["asked"]))
         kept = [each.within(one.environment, one.left_out) for each in kept]
     return [replace(kept[0], left_out=(*kept[0].left_out, *left)), *kept[1:]]
 
@@ -473,7 +465,7 @@ def _is_worker(words: Sequence[str]) -> bool:
 
 def _known(statement: str) -> Sequence[str]:
     """The words of an engine, or of another program that serves a model; empty where none is."""
-    if not _mentioned().search(statement):
+    if not mentioned().search(statement):
         return ()
     try:
         found = [one.words for each in commands(statement) for one in _split(each, {})]
@@ -493,7 +485,7 @@ def _known(statement: str) -> Sequence[str]:
 def _may_begin(before: Sequence[str]) -> bool:
     """Whether behind words a command may begin, as it may not within a sentence."""
     last = (*before, ";")[max(len(before) - 1, 0)]
-    return last in _AGAIN or bool(RE["assigned"].match(last)) or last[-1] in ";&|(){"
+    return last in wrappers()["again"] or bool(RE["assigned"].match(last)) or last[-1] in ";&|(){"
 
 
 def _is_other(word: str) -> bool:
@@ -515,7 +507,7 @@ def _split(command: ShellCommand, given: Mapping[str, str | None]) -> list[Start
     program = PurePosixPath(words[0]).name if words else ""
     wrapped = program in wrappers()["wrappers"]
     found = _unwrapped(words, program, {**given, **environment}) if wrapped else [started(words)]
-    left = tuple(Omission(one, _NOT_RUN) for one in command.dropped)
+    left = tuple(Omission(one, _WHY["not_run"]) for one in command.dropped)
     return [
         replace(
             one,
@@ -542,7 +534,7 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
     named = {*wrappers()["wrappers"]}.difference(wrappers()["plain"])
     outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
     shown = " ".join(one for one in outer if one != "--")
-    around = [Omission(shown, _IN_TOOLBOX)] if shown else []
+    around = [Omission(shown, _WHY["in_toolbox"])] if shown else []
     return [one.within(environment, around) for one in found]
 
 
@@ -574,7 +566,9 @@ def _of_text(text: str, given: Mapping[str, str | None]) -> list[Start]:
 
 def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
     """The words of a wrapper, and the engine, the image or the text for a shell in it."""
-    typed = next((n for n in range(len(words), 1, -1) if words[n - 1] not in _ENTER), 1)
+    typed = next(
+        (n for n in range(len(words), 1, -1) if words[n - 1] not in wrappers()["enter"]), 1
+    )
     words = words[:typed]
     places = range(1, len(words))
     for known in (lambda n: find(words[n : n + _LONGEST_BEGIN]), lambda n: _is_other(words[n])):
@@ -582,7 +576,9 @@ def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
             return words[:inside], [started(words[inside:])], ""
     plain = {*wrappers()["talk"]}.isdisjoint(PurePosixPath(one).name for one in words)
     image = next((n for n in places if " " not in words[n] and of_image(words[n], ())), 0) * plain
-    shell = next((n for n in places[:-1] if PurePosixPath(words[n]).name in _SHELLS), 0)
+    shell = next(
+        (n for n in places[:-1] if PurePosixPath(words[n]).name in wrappers()["shells"]), 0
+    )
     shell = shell if len(words) > shell + 2 else 0
     if shell or (not image and plain and " " in words[-1]):
         return words[: shell or -1] or words[:1], [], words[-1]

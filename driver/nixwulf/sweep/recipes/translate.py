@@ -27,6 +27,13 @@ from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, joined, requi
 _HIDDEN = "a sweep has no secret; export it where you run nixwulf"
 _TOKENS = "num_speculative_tokens"
 _COUNT = re.compile(r"[0-9]{1,9}")
+# Flags whose values may have signs of a template of their own.
+_TEXTS = re.compile("template|reasoning|prompt|stop|prefix|suffix|token|grammar|schema")
+_OWN_CHOICE = ("-1", "auto")  # of an engine, for a number
+_NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
+_MODEL = ("model", "hub", "tokenizer")  # which --model may say instead
+_OF_THE_SWEEP = ("seed", "samples", "warm_up")
+_MODELS = PurePosixPath("/models")
 _OF_THE_MODEL = "mtp"  # deepseek_mtp, qwen3_next_mtp, ... are older names of it
 
 
@@ -74,15 +81,6 @@ class Drafting:
             return {}
         given = {"method": method, "tokens": self.tokens, **self.more}
         return {key: one for key, one in given.items() if one not in ("", 0)}
-
-
-# Flags whose values may have signs of a template of their own.
-_TEXTS = re.compile("template|reasoning|prompt|stop|prefix|suffix|token|grammar|schema")
-_OWN_CHOICE = ("-1", "auto")  # of an engine, for a number
-_NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
-_MODEL = ("model", "hub", "tokenizer")  # which --model may say instead
-_OF_THE_SWEEP = ("seed", "samples", "warm_up")
-_MODELS = PurePosixPath("/models")
 
 
 @dataclass

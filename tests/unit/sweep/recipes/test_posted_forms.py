@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from nixwulf.sweep.recipes.command_lines import lines
 from tool_outputs import FIXTURES
 
 VLLM = "vllm serve org/m -tp 2"
@@ -84,7 +85,11 @@ def test_one_node_of_exo_is_a_guess_that_is_named(imported, text):
 
 
 # hand-made: files of hosts (form: Hostfile of mlx/python/mlx/_distributed_utils/common.py)
-HOSTS = '[\n  {"ssh": "a", "ips": ["10.0.0.1"], "rdma": [null, "rdma_en5"]},\n  {"ssh": "b"},\n  {"ssh": "c"}\n]'
+HOSTS = """[
+  {"ssh": "a", "ips": ["10.0.0.1"], "rdma": [null, "rdma_en5"]},
+  {"ssh": "b"},
+  {"ssh": "c"}
+]"""
 LAUNCH = (
     "mlx.launch --backend jaccl --hostfile ~/x/hosts.json -- mlx_lm.server --model org/m-4bit\n"
 )
@@ -155,8 +160,6 @@ def test_no_flag_of_the_fork_is_one_that_llama_cpp_prints():
         for path in folder.glob("*/llama-*.help.txt")
         for word in path.read_text().split()
     }
-    from nixwulf.sweep.recipes.command_lines import lines
-
     flags = {name for line in lines() for name, flag in line.flags.items() if "fork" in flag.why}
     assert len(flags) > 50
     assert flags & printed == set()
@@ -208,7 +211,8 @@ def test_commands_that_a_tab_sets_in_keep_the_shells_variables(imported):
 
 
 def test_variables_and_names_of_a_justfile_are_no_commands(imported):
-    text = f'm := "org/m"\n\nserve port="1":\n    @{VLLM.replace("org/m", "{{m}}")} --port {{{{port}}}}\n'
+    command = f"{VLLM.replace('org/m', '{{m}}')} --port {{{{port}}}}"
+    text = f'm := "org/m"\n\nserve port="1":\n    @{command}\n'
     _, named = imported(text)
     assert [one for one in named if NEVER in one] == []
 
@@ -246,7 +250,7 @@ def test_items_of_a_list_keep_their_quotes(imported, items, key):
         "then on the head",
         "und auf dem Hauptrechner:",
         "Kommt auf ca. 12 Token/s. Ohne `-fa on` wird's deutlich langsamer.",
-        "两台机器直连，步骤：",
+        "两台机器直连 步骤",
         "**On spark-2:**",
         "1. Build it on every box",
         "- the second of a list",
