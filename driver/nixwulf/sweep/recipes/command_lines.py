@@ -465,8 +465,12 @@ def started(words: Sequence[str]) -> Start:
     """A command; of a launcher its options and those of the program that it starts on each node."""
     if PurePosixPath((*words, "")[0]).name not in wrappers()["launchers"]:
         return Start(tuple(words))
+    at = [*words, "--"].index("--") + 1
+    wrapped = PurePosixPath((*words[at:], "")[0]).name in wrappers()["wrappers"]
+    inner = next((n for n in range(at, len(words)) if wrapped and find(words[n:])), at)
+    left = [Omission(" ".join(words[at:inner]), wrappers()["why"]["in_toolbox"])][: inner - at]
+    words = [*words[:at], *words[inner:]]
     kept: list[str] = []
-    left: list[Omission] = []
     environment: dict[str, str | None] = {}
     # A program with flags of its own has them behind it; mlx_lm's servers and texts share theirs.
     known = {n: found[0] for n in range(len(words)) if (found := find(words[n:]))}

@@ -461,9 +461,9 @@ def read_documents(text: str, source: RecipeFile) -> list[Start]:
         known = (what for names, what in reasons("no_recipe").items() if {*names.split()} <= keys)
         lines = ((n, x.split()) for n, x in enumerate(text.split("\n"), 1) if mentioned().search(x))
         begun = ((n, find(one[k : k + 4])) for n, one in lines for k in range(len(one)))
-        line = next((f"line {n} has a command, and " for n, one in begun if one and one[1]), "")
-        what = f"{line}it is {next(known)}"
-        raise InputError(f"{source}: {what}; paste the command into a text file, and import that.")
+        line = next((f" of line {n}" for n, one in begun if one and one[1]), "")
+        paste = f"paste the command{line} into a text file, and import that"
+        raise InputError(f"{source}: it is {next(known)}; {paste}.")
     others = [
         Omission(f"kind: {document['kind']}", _NO_ENGINE)
         for document, starts in zip(documents, read, strict=True)

@@ -68,8 +68,7 @@ def recognises(text: str) -> bool:
         script.run(_plain(text), 1)
     except ShellError:
         return True
-    others = any(_is_other(one.words[0]) for one in script.others)
-    return bool(script.found or script.unsure or others)
+    return bool(script.found or script.unsure) or any(_is_other(x.words[0]) for x in script.others)
 
 
 def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None) -> list[Start]:
@@ -456,11 +455,8 @@ def _told(words: Sequence[str]) -> int | None:
 
 
 def _is_worker(words: Sequence[str]) -> bool:
-    text = " ".join(words)
-    rank = re.search(r"--node-rank[ =](\d+)", text)
-    return bool(
-        (rank and int(rank[1])) or "--headless" in words or words[1:2] in (("worker",), ("bench",))
-    )
+    rank = re.search(r"--node-rank[ =]0*[1-9]", " ".join(words))
+    return bool(rank) or "--headless" in words or words[1:2] in (("worker",), ("bench",))
 
 
 def _known(statement: str) -> Sequence[str]:

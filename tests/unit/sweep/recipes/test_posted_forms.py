@@ -10,6 +10,7 @@ from tool_outputs import FIXTURES
 VLLM = "vllm serve org/m -tp 2"
 EXO = "http://localhost:52415"
 PLACED = '{"model_id":"org/m-4bit","sharding":"Tensor","instance_meta":"MlxJaccl","min_nodes":3}'
+QUOTES = "'\""
 NEVER = "commands of a shell are never run here"
 
 
@@ -42,6 +43,13 @@ def test_a_launcher_keeps_its_own_dashes_behind_what_wraps_it(imported, before, 
     assert block["parameters"] == {"n_gen": [32]}
 
 
+def test_what_a_launched_program_stands_in_is_left_out_too(imported):
+    text = "mlx.launch --hosts a,b -- conda run -n x mlx_lm.server --model org/m-4bit -m 32\n"
+    block, named = matrix(imported, text)
+    assert (block["nodes"], block["parameters"]) == ([2], {"n_gen": [32]})
+    assert any(one.startswith("conda run -n x: ") for one in named)
+
+
 # hand-made: requests that place a model (form: https://github.com/exo-explore/exo/blob/b5375f8/docs/api.md)
 REQUESTS = [
     f"curl -X POST {EXO}/place_instance -d '{PLACED}'",
@@ -67,6 +75,15 @@ def test_a_request_to_exo_places_what_its_command_does_not_name(imported, reques
     assert (block["nodes"], block["parallelism"], block["transport"]) == ([3], ["tensor"], ["rdma"])
     assert "include" not in document
     assert any("in line 1: a request of the text to its API" in one for one in named)
+
+
+@pytest.mark.parametrize("asks", ["instance/previews?model_id=org/m-4bit", "v1/chat/completions"])
+def test_a_request_that_places_nothing_says_the_model(imported, asks):
+    sent = f"curl '{EXO}/{asks}' -d '{json.dumps({'model': 'org/m-4bit', 'messages': []})}'"
+    document, named = imported(f"exo\n{sent}\n")
+    assert list(document["models"].values()) == [{"id": "org/m-4bit"}]
+    assert document["matrix"]["nodes"] == [1]
+    assert any("it is a guess: the request has no min_nodes" in one for one in named)
 
 
 def test_two_requests_are_two_cases_and_a_deletion_is_none(imported):
@@ -286,15 +303,15 @@ def test_a_command_that_is_not_run_is_named(imported, line):
     assert named[0].startswith(line.split()[0])
 
 
-@pytest.mark.parametrize("folder", ["~/m", "$HOME/m", '"$(pwd)/m', "${M}"])
+@pytest.mark.parametrize("folder", ["~/m", "$HOME/m", '"$(pwd)/m', "${M}", "'$HOME/m'"])
 def test_a_folder_of_a_container_is_named_as_it_is_written(imported, folder):
     end = '"' if folder[0] == '"' else ""
     _, named = imported(f"docker run -v {folder}:/m{end} image {VLLM}\n")
-    assert named[0].startswith(f"docker run -v {folder.strip(chr(34))}:/m image: ")
+    assert named[0].startswith(f"docker run -v {folder.strip(QUOTES)}:/m image: ")
 
 
 def test_a_playbook_is_refused_by_the_line_of_its_command(refused):
     # no output: a playbook
     text = "- hosts: a\n  tasks:\n    - name: llama-bench\n      shell: /b/llama-bench -m {{ m }}\n"
     sentence = refused(text, "play.yaml")
-    assert sentence.startswith("line 4 has a command, and it is a playbook of Ansible")
+    assert sentence.startswith("it is a playbook of Ansible; paste the command of line 4 into")
