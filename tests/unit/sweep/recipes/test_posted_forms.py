@@ -33,7 +33,8 @@ def matrix(imported, text, name="recipe.txt"):
     ],
 )
 @pytest.mark.parametrize(
-    "program", ["mlx_lm.generate", "/opt/bin/mlx_lm.server", "python -m mlx_lm server"]
+    "program",
+    ["mlx_lm.generate", "/opt/bin/mlx_lm.server", "$(which python) -m mlx_lm server"],
 )
 def test_a_launcher_keeps_its_own_dashes_behind_what_wraps_it(imported, before, program):
     text = f"{before}mlx.launch --backend ring --hosts a,b -- {program} --model org/m-4bit -m 32\n"
@@ -277,6 +278,8 @@ def test_items_of_a_list_keep_their_quotes(imported, items, key):
         '{"a": [1,\n  2],\n"b": "c"}',
         '"key": "value",',
         "hosts.json:",
+        "Steps\n-----",
+        "where the file is as above",
     ],
 )
 def test_prose_and_data_are_no_commands(imported, line):
@@ -294,6 +297,7 @@ def test_prose_and_data_are_no_commands(imported, line):
         "Set-ExecutionPolicy Bypass",
         "sudo sysctl -w a=1",
         "nmcli con up spark",
+        "docker pull vllm/vllm-openai:latest",
         "cmake ..",
     ],
 )
