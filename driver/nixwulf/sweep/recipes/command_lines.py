@@ -39,6 +39,7 @@ _FOLDER = DATA / "command_lines"
 _TIMES = {"": 1, "k": 1000, "K": 1 << 10, "m": 1_000_000, "M": 1 << 20}
 _LOOPBACK = ("127.", "localhost", "[::1]")
 _GOES_ON = ("\\", "^", "`", "'", '"', "|", "&&")
+_MOST_JSON = 1000  # places of a text where it may begin
 _MOST_MADE = 1 << 18  # characters of a Makefile with its values
 
 
@@ -242,7 +243,7 @@ def with_hosts(text: str) -> str:
     """A text without its lines of JSON, and with the hosts of a file in it where that is named."""
     files: list[tuple[str, str]] = []
     read, at, seen = "", 0, 0
-    for begin in RE["begins_json"].finditer(text):
+    for begin in islice(RE["begins_json"].finditer(text), _MOST_JSON):
         try:
             document, end = json.JSONDecoder().raw_decode(text, begin.end())
         except (ValueError, RecursionError):
