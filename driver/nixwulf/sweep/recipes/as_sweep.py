@@ -31,7 +31,7 @@ from nixwulf.sweep.recipes import (
     is_yaml,
     pasted,
 )
-from nixwulf.sweep.recipes.command_lines import groups
+from nixwulf.sweep.recipes.command_lines import RE, groups
 from nixwulf.sweep.recipes.translate import translate
 
 _LONGEST_NAME = 40
@@ -54,7 +54,7 @@ def read_recipes(path: Path, model: str = "") -> list[SweepRecipe]:
     hidden |= {*secrets.written(text)}
     secrets.use(hidden)  # so that no sentence cuts one in two, which would not be found below
     try:
-        found = [translate(start, str(path), model) for start in _starts(path)]
+        found = [translate(start, str(path), model, text) for start in _starts(path)]
     except InputError as error:
         raise InputError(secrets.pattern(frozenset(hidden)).sub("...", error.message)) from None
     if not found:
@@ -88,7 +88,7 @@ def _starts(path: Path) -> Sequence[Start]:
     source = RecipeFile(str(path), text)
     if (read := forms.text_reader(text)) and not forms.fenced(text):
         return read(text, source)
-    if is_yaml(path) or (forms.is_document(text) and not forms.fenced(text)):
+    if is_yaml(path) or (RE["document"].search(text) and not forms.fenced(text)):
         return forms.read_documents(text, source)
     text = read_text(path, MOST_TEXT)
     if not forms.fenced(text):
@@ -132,12 +132,11 @@ def left_out(recipes: Sequence[SweepRecipe]) -> list[Omission]:
     """What of them the sweep does not have, each once."""
     found = [one for recipe in recipes for one in recipe.left_out]
     kept = _of_all(recipes)
-    for recipe in recipes:
-        for key, value in recipe.sweep.items():
-            if kept[key] != value:
-                found.append(
-                    Omission(f"{key} {value}", f"all cases of a sweep have one, {kept[key]}")
-                )
+    found += [
+        Omission(f"{key} {value}", f"all cases of a sweep have one, {kept[key]}")
+        for key, value in (pair for recipe in recipes for pair in recipe.sweep.items())
+        if kept[key] != value
+    ]
     return list(dict.fromkeys(replace(one, what=_without_secrets(one.what)) for one in found))
 
 
@@ -149,10 +148,7 @@ def _without_secrets(text: str) -> str:
 
 def _of_all(recipes: Sequence[SweepRecipe]) -> dict[str, Value]:
     """Keys of the sweep itself, each as in the first recipe that has it."""
-    found: dict[str, Value] = {}
-    for recipe in reversed(recipes):
-        found |= recipe.sweep
-    return found
+    return {key: one for recipe in reversed(recipes) for key, one in recipe.sweep.items()}
 
 
 def active_lines(recipe: SweepRecipe) -> list[str]:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import accumulate, islice, pairwise, repeat, takewhile
 from operator import add, mul
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml, shipped_table
@@ -27,21 +29,18 @@ from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.plan import MOST_POINTS
 from nixwulf.sweep.recipes import Omission, Start, Value
 
-_ACTS: Mapping[str, str] = shipped_table("wrappers")["acts"]
-_BLOCKS: Mapping[str, str] = shipped_table("wrappers")["blocks"]
-_EXPANDS = re.compile(r"`|\$[A-Za-z_{(0-9@*#?!]|^~")
-_TOKEN = re.compile(shipped_table("wrappers")["token"], re.VERBOSE | re.DOTALL)
-# What a shell does with the output of a command and with the next one; none changes the command.
-_AROUND = re.compile(
-    r"(?P<next>&&)|(?P<output>&?>>?[ \t]*(?:&\d|[^\s;|&<>()`$'\"]+)|<[ \t]*/dev/null"
-    r"|\$@|\|[ \t]*(?i:tee|tee-object|out-file|out-null)\b[^\n;|&<>()`$]*|&(?=[ \t]*(?:\n|$)))"
-)
-_ARRAY = re.compile(r"\$\{#?\w+\[")
-_TEMPLATES = {
-    name: re.compile(one, re.MULTILINE)
-    for name, one in shipped_table("wrappers")["templates"].items()
+wrappers = partial(shipped_table, "wrappers")  # what stands around the command of an engine
+_ACTS: Mapping[str, str] = wrappers()["acts"]
+_BLOCKS: Mapping[str, str] = wrappers()["blocks"]
+RE: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(one) for name, one in wrappers()["patterns"].items()
 }
-_ESCAPED = re.compile(r"\\(?:\n|([$`\"\\]))")
+_FOLDER = DATA / "command_lines"
+_TIMES = {"": 1, "k": 1000, "K": 1 << 10, "m": 1_000_000, "M": 1 << 20}
+_LOOPBACK = ("127.", "localhost", "[::1]")
+_GOES_ON = ("\\", "^", "`", "'", '"', "|", "&&")
+_MOST_JSON = 1000  # places of a text where it may begin
+_MOST_MADE = 1 << 18  # characters of a Makefile with its values
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,11 @@ def commands(text: str) -> list[ShellCommand]:
     """
     read, line, at = _Read(), 1, 0
     while at < len(text):
-        token = _TOKEN.match(text, at)
+        token = RE["token"].match(text, at)
         if token is None:
             raise ShellError(line, f"a quote ({text[at]}) that is not closed")
         kind, piece, end = token.lastgroup or "", token[0], token.end()
-        around = _AROUND.match(text, at) if kind == "acts" and read.words else None
+        around = RE["around"].match(text, at) if kind == "acts" and read.words else None
         if around:
             end = around.end()
             read.around(around)
@@ -103,7 +102,7 @@ def commands(text: str) -> list[ShellCommand]:
 def _act(text: str, at: int, read: _Read) -> str:
     """What a sign there does in a shell."""
     sign, word = text[at : at + 2], read.word or ""
-    if _ARRAY.match(text, at) or (sign[0] == "(" and word.endswith("=")):
+    if RE["array"].match(text, at) or (sign[0] == "(" and word.endswith("=")):
         return _ACTS["=("]
     pair = sign == "||" or (sign == "()" and word and not read.words)
     return _BLOCKS.get((*read.words, "")[0]) or _ACTS[sign if pair else sign[0]]
@@ -148,11 +147,11 @@ def _unquoted(kind: str, piece: str, line: int) -> str:
     if kind != "double":
         return piece
     bare = re.sub(r"\\.|\$(?=\{\{)", lambda one: " " * len(one[0]), piece, flags=re.DOTALL)
-    expands = _EXPANDS.search(bare)
+    expands = RE["expands"].search(bare)
     if expands:
-        what = _ACTS["=(" if _ARRAY.match(piece, expands.start()) else expands[0][0]]
+        what = _ACTS["=(" if RE["array"].match(piece, expands.start()) else expands[0][0]]
         raise ShellError(line + piece.count("\n", 0, expands.start()), what)
-    return _ESCAPED.sub(lambda escaped: escaped[1] or "", piece[1:-1])
+    return RE["escaped"].sub(lambda escaped: escaped[1] or "", piece[1:-1])
 
 
 def refusal(error: ShellError, line: str, number: int, source: str) -> InputError:
@@ -166,7 +165,7 @@ def refusal(error: ShellError, line: str, number: int, source: str) -> InputErro
 def require_plain(words: Iterable[str], source: str) -> None:
     """Raise InputError for a word that a shell would expand: nothing here does."""
     for word in words:
-        if _EXPANDS.search(word):
+        if RE["expands"].search(word):
             raise InputError(
                 f"{source}: {quoted(word)} is for a shell to expand, and no recipe is given to "
                 "one; write what it stands for."
@@ -175,36 +174,52 @@ def require_plain(words: Iterable[str], source: str) -> None:
 
 def placeholder(text: str) -> str:
     """What of a text somebody else has to fill, as {{model}} and <model>; or nothing."""
-    found = _TEMPLATES["placeholder"].search(text)
+    found = RE["placeholder"].search(text)
     return found[0] if found else ""
 
 
 def of_just(text: str) -> str:
     """A justfile with the values of its variables and, in each recipe, of its own parameters."""
-    shared, found = dict(_TEMPLATES["value"].findall(text)), ""
-    heads = [(one.start(), one[1]) for one in _TEMPLATES["head"].finditer(text)]
+    shared, found = dict(RE["value"].findall(text)), ""
+    heads = [(one.start(), one[1]) for one in RE["head"].finditer(text)]
     for (begin, own), (end, _) in pairwise([(0, ""), *heads, (len(text), "")]):
-        values = {**shared, **dict(_TEMPLATES["parameter"].findall(own))}
+        values = {**shared, **dict(RE["parameter"].findall(own))}
         known = {name: one[1:-1] for name, one in values.items() if not is_secret(name, one)}
-        parts = _TEMPLATES["use"].split(text[begin:end])
+        parts = RE["use"].split(text[begin:end])
         parts[1::2] = [known.get(one.strip("{} \t")) or one for one in parts[1::2]]
         found += "".join(parts)
-    return found
+    return RE["value"].sub("", RE["rule"].sub("", found))
 
 
-_FOLDER = DATA / "command_lines"
-# vLLM's 32k is 32,000 and 32K 32,768 (https://docs.vllm.ai/en/latest/cli/serve/).
-_NUMBER = re.compile(r"(-?\d{1,12})([kKmM]?)")
-_TIMES = {"": 1, "k": 1000, "K": 1 << 10, "m": 1_000_000, "M": 1 << 20}
-_LOOPBACK = ("127.", "localhost", "[::1]")
-_LIKE_A_VALUE = re.compile(r"-[\d.,]+")
-_RANGE = re.compile(r"(?<![^,])(\d{1,9})-(\d{1,9})(?:([+*])(\d{1,9}))?(?![^,])")
+def of_make(text: str) -> str:
+    """A Makefile's recipes as a shell is given them, with the values of its variables."""
+    if not RE["target"].search(text):
+        return text
+    used = {one[1] or one[2] for one in RE["of_make"].finditer(text)}
+    values: dict[str, str] = {}
+    for _, name, sign, given in RE["made"].findall(text):
+        if sign != "?" or name not in values:
+            before = values.get(name, "") if sign == "+" else ""
+            values[name] = " ".join([*before.split(), *given.replace("\\\n", " ").split()])
 
+    def kept(found: re.Match[str]) -> str:
+        name, lines = found[2], "\n" * found[0].count("\n")
+        if not found[3] and f"{name} " not in found[0] and name not in used:
+            return found[0]
+        return f"export {name}={shlex.quote(filled(values[name]))}{lines}" if found[1] else lines
 
-_TAG = re.compile(r"</?(?:pre|code|p|div|span|br|blockquote)\b[^<>\n]{0,400}>")
-_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#39|#x27|#34);")
-_QUOTE = re.compile(r"[ \t]*>(?:[ \t]|$)")
-_GOES_ON = ("\\", "^", "`", "'", '"', "|", "&&")
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        one = values.get(name)  # of another name its caller's environment may have one
+        return f"${{{name}}}" if one is None or is_secret(name, one) else one
+
+    def filled(text: str) -> str:
+        for _ in range(4):
+            text = RE["of_make"].sub(value, text)[:_MOST_MADE]
+        return text
+
+    plain = RE["alone"].sub("", RE["made"].sub(kept, text))
+    return filled(RE["shown"].sub("\t", plain)).replace("$$", "$")
 
 
 def without_page(text: str) -> str:
@@ -212,16 +227,54 @@ def without_page(text: str) -> str:
 
     A shell shows a > too, in a line that goes on from the one above.
     """
-    if _ENTITY.search(text):
-        text = html.unescape(_TAG.sub("", text)).replace("\xa0", " ")
+    if RE["entity"].search(text):
+        text = html.unescape(RE["tag"].sub("", text)).replace("\xa0", " ")
     elif "<pre" in text:
-        text = _TAG.sub("", text)
+        text = RE["tag"].sub("", text)
     lines, quoting = [""], False
     for line in text.split("\n"):
-        mark = _QUOTE.match(line)
+        mark = RE["quote"].match(line)
         quoting = bool(mark) and (quoting or not lines[-1].rstrip().endswith(_GOES_ON))
         lines.append(line[mark.end() :] if mark and quoting else line)
     return "\n".join(lines[1:])
+
+
+def with_hosts(text: str) -> str:
+    """A text without its lines of JSON, and with the hosts of a file in it where that is named."""
+    files: list[tuple[str, str]] = []
+    read, at, seen = "", 0, 0
+    for begin in islice(RE["begins_json"].finditer(text), _MOST_JSON):
+        try:
+            document, end = json.JSONDecoder().raw_decode(text, begin.end())
+        except (ValueError, RecursionError):
+            continue
+        if begin.end() < seen or not document:
+            continue
+        before, rest = text[seen : begin.start()], text[end:].partition("\n")[0].strip()
+        given = document if isinstance(document, dict) else {"hosts": document}
+        if words := _as_words(given, "--backend" in text):
+            named = RE["file_of_json"].findall(before)[-1:] + RE["file_of_json"].findall(rest)
+            files.append((("", *named)[-1], words))
+        if not rest and (before.rstrip() + begin[0])[-1:] not in ("'", '"'):
+            read += text[at : begin.start()] + "\n" * text.count("\n", begin.start(), end)
+            at = end
+        seen = end
+
+    def hosts(found: re.Match[str]) -> str:
+        name = PurePosixPath(found[2]).name
+        alone = [words for file, words in files[:1] if not files[1:] and (not file or "$" in name)]
+        return [found[0], *alone, *(words for file, words in files if file == name)][-1]
+
+    return RE["hostfile"].sub(hosts, read + text[at:])
+
+
+def _as_words(given: Mapping[str, object], backend: bool) -> str:
+    """The options of mlx.launch that its file of hosts stands for; empty where it is none."""
+    listed, envs = (x if isinstance(x, list) else [] for x in map(given.get, ("hosts", "envs")))
+    hosts = [str(one["ssh"]) for one in listed if isinstance(one, dict) and one.get("ssh")]
+    pairs = [("--hosts", ",".join(dict.fromkeys(hosts))), *(("--env", str(one)) for one in envs)]
+    pairs += [("--backend", str(given["backend"]))] if given.get("backend") and not backend else []
+    return shlex.join(word for pair in pairs for word in pair) if hosts else ""
 
 
 @dataclass(frozen=True)
@@ -263,7 +316,7 @@ class Flag:
             number = float(text) if share and text.strip(".") else 0
             return round(number * 100) if 0 < number <= 1 else None
         if self.reads in ("int", "context"):
-            whole = _NUMBER.fullmatch(text)
+            whole = RE["number"].fullmatch(text)
             return int(whole[1]) * _TIMES[whole[2]] if whole else None
         return text
 
@@ -279,10 +332,12 @@ class CommandLine:
     variables: flags of variables that say the same. shared_cache: flags with which all requests
     share one context. within: flags with which the replicas are of the attention alone, on the GPUs
     of the other split. only_flags: its name is a word of sentences too, in which others follow.
+    asked, requests: what stands in a request that means it, and for each flag. unsaid: why one node
+    is a guess where no flag gives nodes. beside: what the text around it changes.
     """
 
     engine: str
-    begins: tuple[str, ...]
+    begins: Sequence[str]
     benchmark: str
     flags: Mapping[str, Flag]
     several: bool = False
@@ -290,11 +345,23 @@ class CommandLine:
     otherwise: Mapping[str, Value] = field(default_factory=dict)
     otherwise_on_several: Mapping[str, Value] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
-    images: tuple[str, ...] = ()
+    images: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    shared_cache: tuple[str, ...] = ()
-    within: tuple[str, ...] = ()
+    shared_cache: Sequence[str] = ()
+    within: Sequence[str] = ()
     only_flags: bool = False
+    asked: str = ""
+    requests: Mapping[str, str] = field(default_factory=dict)
+    unsaid: str = ""
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+    def within_text(self, text: str, words: Iterable[str]) -> CommandLine:
+        """The same where it stands in a text with these words."""
+        given = {one.partition("=")[0] for one in words}
+        row = self.beside
+        if not row or given & {*row["unless"]} or not re.search(row["text"], text, re.MULTILINE):
+            return self
+        return replace(self, otherwise_on_several=row["on_several"])
 
     def flag(self, name: str) -> Flag | None:
         """By its name, or by a beginning of that name, which argparse takes for it."""
@@ -315,7 +382,7 @@ class CommandTable:
     """
 
     commands: tuple[CommandLine, ...]
-    runtimes: tuple[str, ...] = ()
+    runtimes: Sequence[str] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
     config: str = ""
 
@@ -326,61 +393,47 @@ def tables() -> tuple[CommandTable, ...]:
     return tuple(map(_load, sorted(_FOLDER.glob("*.toml"))))
 
 
+@cache
+def lines() -> tuple[CommandLine, ...]:
+    """The kinds of command lines of every table; raises InputError."""
+    return tuple(line for table in tables() for line in table.commands)
+
+
 def _load(path: Path) -> CommandTable:
     document = read_toml(path)
     check(document, "command-lines", str(path))
     shared = _flags(document.get("flags", {}))
     lines = tuple(
         CommandLine(
-            **{
-                key: value
-                for key, value in one.items()
-                if key not in ("begins", "flags", "images", "shared_cache", "within")
-            },
+            **{key: value for key, value in one.items() if key != "flags"},
             engine=document["engine"],
-            begins=tuple(one["begins"]),
             flags={**shared, **_flags(one.get("flags", {}))},
             limits=document["limits"],
-            images=tuple(one.get("images", ())),
-            shared_cache=tuple(one.get("shared_cache", ())),
-            within=tuple(one.get("within", ())),
         )
         for one in document["commands"]
     )
-    runtimes, keys = tuple(document.get("runtimes", ())), document.get("keys", {})
-    return CommandTable(lines, runtimes, keys, document.get("config", ""))
+    rest = {key: document[key] for key in ("runtimes", "keys", "config") if key in document}
+    return CommandTable(lines, **rest)
 
 
 def _flags(rows: Mapping[str, Mapping[str, object]]) -> dict[str, Flag]:
-    return {
-        name: Flag(
-            key=str(row.get("key", "")),
-            reads=str(row.get("as", "text")),
-            by_value=row.get("values", {}),  # type: ignore[arg-type]
-            parallelism=str(row.get("parallelism", "")),
-            why=str(row.get("why", "")),
-        )
+    fields = {"as": "reads", "values": "by_value"}
+    made = {
+        names: Flag(**{fields.get(key, key): one for key, one in row.items()})  # type: ignore[arg-type]
         for names, row in rows.items()
-        for name in names.split()
     }
+    return {name: flag for names, flag in made.items() for name in names.split()}
 
 
 def find(words: Sequence[str]) -> tuple[CommandLine, Sequence[str]] | None:
     """The kind of a command line and the words after its program, or None."""
-    for line in (line for table in tables() for line in table.commands):
-        for begins in (begin.split() for begin in line.begins):
-            programs = [_program(word) for word in words[:1]]
-            rest = words[len(begins) :]
-            if line.only_flags and rest and rest[0][:1] != "-":
-                continue
-            if [*programs, *words[1 : len(begins)]] == begins:
-                return line, rest
+    first = [_program(word) for word in words[:1]]
+    for line, begins in ((one, begin.split()) for one in lines() for begin in one.begins):
+        rest = words[len(begins) :]
+        others = line.only_flags and rest and rest[0][:1] != "-"
+        if [*first, *words[1 : len(begins)]] == begins and not others:
+            return line, rest
     return None
-
-
-def wrappers() -> Mapping[str, Any]:
-    """What stands around the command of an engine, as the table of it says."""
-    return shipped_table("wrappers")
 
 
 def of_package(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -397,10 +450,28 @@ def of_package(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def launched(words: Sequence[str]) -> Start:
-    """Of a launcher its options and those of the program that it starts on each node."""
+def of_request(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The command that a request to an engine's API stands for, and its wrapper; else the words."""
+    asking = (n for n, one in enumerate(words) if _program(one).lower() in wrappers()["asking"])
+    begin = next(asking, len(words))
+    text = unquote(" ".join(words[begin:]))
+    for line in (line for line in lines() if line.asked and re.search(line.asked, text)):
+        found = ((flag, re.search(one, text)) for flag, one in line.requests.items())
+        said = [word for flag, one in found if one for word in (flag, one[one.lastindex or 0])]
+        return (*words[:begin], *line.begins[0].split(), *said) if said else words
+    return words
+
+
+def started(words: Sequence[str]) -> Start:
+    """A command; of a launcher its options and those of the program that it starts on each node."""
+    if PurePosixPath((*words, "")[0]).name not in wrappers()["launchers"]:
+        return Start(tuple(words))
+    at = [*words, "--"].index("--") + 1
+    wrapped = PurePosixPath((*words[at:], "")[0]).name in wrappers()["wrappers"]
+    inner = next((n for n in range(at, len(words)) if wrapped and find(words[n:])), at)
+    left = [Omission(" ".join(words[at:inner]), wrappers()["why"]["in_toolbox"])][: inner - at]
+    words = [*words[:at], *words[inner:]]
     kept: list[str] = []
-    left: list[Omission] = []
     environment: dict[str, str | None] = {}
     # A program with flags of its own has them behind it; mlx_lm's servers and texts share theirs.
     known = {n: found[0] for n in range(len(words)) if (found := find(words[n:]))}
@@ -437,7 +508,7 @@ def _program(word: str) -> str:
 
 def of_image(image: str, words: Sequence[str]) -> tuple[str, ...]:
     """The command of a container whose image starts an engine by itself; else nothing."""
-    for line in (line for table in tables() for line in table.commands):
+    for line in lines():
         if any(one in image for one in line.images):
             return (*line.begins[0].split(), *words)
     return ()
@@ -447,7 +518,7 @@ def require(words: Sequence[str], source: str) -> tuple[CommandLine, Sequence[st
     """The same; raises InputError where no engine is started so."""
     if found := find(words):
         return found
-    known = [begin for table in tables() for line in table.commands for begin in line.begins]
+    known = [begin for line in lines() for begin in line.begins]
     raise InputError(
         f"{source}: the command begins with {quoted(' '.join(words[:2]))}, which starts no engine "
         f"that is known; {did_you_mean(' '.join(words[:2]), known)}"
@@ -463,7 +534,7 @@ def groups(words: Iterable[str]) -> list[list[str]]:
     """Each flag with the words up to the next one; first the words before the first flag."""
     found: list[list[str]] = [[]]
     for word in words:
-        if len(word) > 1 and word.startswith("-") and not _LIKE_A_VALUE.fullmatch(word):
+        if len(word) > 1 and word.startswith("-") and not RE["like_a_value"].fullmatch(word):
             found.append([word])
         else:
             found[-1].append(word)
@@ -472,7 +543,7 @@ def groups(words: Iterable[str]) -> list[list[str]]:
 
 def in_list(text: str) -> list[str]:
     """The numbers of a list, with those of llama-bench's ranges: 16-64+16 and 512-2048*2."""
-    return _RANGE.sub(_written_out, text).split(",")
+    return RE["range"].sub(_written_out, text).split(",")
 
 
 def _written_out(found: re.Match[str]) -> str:

@@ -1,19 +1,11 @@
-"""The forms of recipes that are files of YAML or units, one after the other.
+"""The forms of recipes that are files of YAML or units; where their keys are said to be:
 
-Configuration files of a server's flags (`vllm serve --config`), and vllm-project's recipes. Both
-have flags alone, so that the command is known. Their keys:
-https://docs.vllm.ai/en/latest/configuration/serve_args.html and
-https://github.com/vllm-project/recipes/blob/main/CONTRIBUTING.md.
-
-Files that start servers: docker-compose, Dockerfiles, units of systemd and supervisord,
-configurations of llama-swap, LiteLLM.
-https://docs.docker.com/reference/compose-file/services/, systemd.service(5),
-podman-systemd.unit(5),
-http://supervisord.org/configuration.html, https://github.com/mostlygeek/llama-swap, https://docs.litellm.ai/docs/proxy/configs.
-
-Recipes of sparkrun, and of eugr's spark-vllm-docker, whose form is sparkrun's first one. Their
-keys: https://github.com/spark-arena/sparkrun/blob/main/RECIPES.md. The command is a template that
-`defaults` fill; where there is none it is made of them, as sparkrun does.
+configurations of a server's flags and vllm-project's recipes, whose command is known
+(https://docs.vllm.ai/en/latest/configuration/serve_args.html, CONTRIBUTING.md of
+https://github.com/vllm-project/recipes); docker-compose, Dockerfiles, units of systemd, Podman and
+supervisord, llama-swap and LiteLLM (docs.docker.com, systemd.service(5), podman-systemd.unit(5),
+supervisord.org, https://github.com/mostlygeek/llama-swap, docs.litellm.ai); sparkrun's and eugr's,
+whose form is its first (RECIPES.md of https://github.com/spark-arena/sparkrun).
 """
 
 from __future__ import annotations
@@ -31,6 +23,7 @@ from nixwulf.core.secrets import is_secret
 from nixwulf.core.text import did_you_mean
 from nixwulf.sweep.recipes import Omission, RecipeFile, Start, mapping, reasons, without_meaning
 from nixwulf.sweep.recipes.command_lines import (
+    RE,
     ShellError,
     commands,
     config_command,
@@ -40,11 +33,25 @@ from nixwulf.sweep.recipes.command_lines import (
     require_plain,
     tables,
 )
-from nixwulf.sweep.recipes.pasted import filled, recognises, starts, without_workers
+from nixwulf.sweep.recipes.pasted import filled, mentioned, recognises, starts, without_workers
 from nixwulf.sweep.recipes.pasted import read as read_text
 
-_KEY = re.compile(r"[a-z][a-z0-9_.-]*")
 _NOT_OF_VLLM = reasons("vllm_recipes")
+_NOT_OF_SERVICES = reasons("services")
+_NO_ENGINE = "it starts no engine that is known"
+_TAKEN = ("command", "entrypoint", "environment")
+# Keys of units, by what a compose file calls them; and two that each kind of unit has.
+_STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
+_UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="), ("[program:", "command"))
+_SHELL = {"-c", "-lc", "-ec"}
+_SUPERVISED = {"command": "ExecStart", "environment": "Environment"}
+# https://docs.docker.com/reference/dockerfile/
+_STARTS = {"ENTRYPOINT": "entrypoint", "CMD": "command"}
+_PASSES = 4  # of values that have placeholders themselves
+_LONGEST = 1 << 16
+_KNOWN = ("recipe_version", "name", "description", "model", "command", "defaults", "env", "runtime")
+_NOT_OF_SPARKRUN = reasons("sparkrun")
+_OF_ITS_NAME = ("apiVersion", "kind", "metadata", "selector")
 
 
 def recognises_recipe(document: Any) -> bool:
@@ -90,7 +97,7 @@ def read_recipe(document: Mapping[str, Any], source: str) -> Start:
 def recognises_config(document: Any) -> bool:
     """Whether a YAML document may be a configuration file: flags with one value each."""
     keys = document if isinstance(document, dict) else ()
-    return bool(keys) and all(map(_KEY.fullmatch, keys))
+    return bool(keys) and all(map(RE["key"].fullmatch, keys))
 
 
 def read_config(document: Mapping[str, Any]) -> Start:
@@ -116,19 +123,6 @@ def _words(block: Any, key: str, source: str) -> list[str]:
 
 def _text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict | list) else str(value)
-
-
-_NOT_OF_SERVICES = reasons("services")
-_NO_ENGINE = "it starts no engine that is known"
-_TAKEN = ("command", "entrypoint", "environment")
-_MACRO = re.compile(r"\$\{([\w-]+)\}")
-# Keys of units, by what a compose file calls them; and two that each kind of unit has.
-_STARTING = {"ExecStart": "", "Environment": "", "Image": "image", "Exec": "command"}
-_UNITS = (("[Service]", "ExecStart"), ("[Container]", "Image="), ("[program:", "command"))
-_SHELL = {"-c", "-lc", "-ec"}
-_PAIRS = re.compile(r"(?<=[\"'\w]),(?=\w+=)")  # of supervisord's variables
-_SUPERVISED = {"command": "ExecStart", "environment": "Environment"}
-_UNIT = re.compile(r"^(?P<key>[A-Za-z]\w+)[ \t]*=[ \t]*(?P<value>.*)$", re.MULTILINE)
 
 
 def is_launch_file(document: Any) -> bool:
@@ -202,7 +196,12 @@ def _of_container(
     found = [one for one in found if find(one.words)]
     # An image starts its engine by itself where nothing else is started in it.
     image = "" if begin else str(block.get("image", ""))
-    flags = of_image(image, _split(filled(" ".join(words), values)))
+    # Items of a list are given to no shell; a flag and its value are one only by mistake.
+    text = not isinstance(rest, list)
+    split = (
+        _split(filled(x, values)) if text or RE["flag_and_value"].match(x) else [x] for x in words
+    )
+    flags = of_image(image, [one for part in split for one in part])
     line = source.line(" ".join(words), 0)
     return found or ([Start(flags, line=line)] if flags else [])
 
@@ -235,7 +234,7 @@ def _swapped(
     macros = {**(document.get("macros") or {}), "PORT": "...", "MODEL_ID": "model"}
     text = str(block.get("cmd") or "")
     for _ in range(4):
-        text = _MACRO.sub(lambda one: str(macros.get(one[1], one[0])), text)
+        text = RE["macro"].sub(lambda one: str(macros.get(one[1], one[0])), text)
     text = " ".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     found = [one for one in read_text(text, source) if find(one.words)] if text else []
     given = dict(str(one).partition("=")[::2] for one in block.get("env") or ())
@@ -273,7 +272,7 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
         return [one for part in own if is_unit(part) for one in read_unit(part, source)]
     kept: list[tuple[str, str]] = []
     left: list[Omission] = []
-    for one in _UNIT.finditer(re.sub(r"\\[ \t]*\n", " ", text)):
+    for one in RE["unit"].finditer(re.sub(r"\\[ \t]*\n", " ", text)):
         key, value = _SUPERVISED.get(one["key"], one["key"]), one["value"].strip()
         if key not in _STARTING:
             left.append(Omission(f"{key}={value}", "it is of what starts the service"))
@@ -287,7 +286,9 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
         name: value
         for key, text_of in kept
         if key == "Environment"
-        for name, _, value in (word.partition("=") for word in _split(_PAIRS.sub(" ", text_of)))
+        for name, _, value in (
+            word.partition("=") for word in _split(RE["pairs"].sub(" ", text_of))
+        )
     }
     commands = "\n".join(value.lstrip("-@:+!") for key, value in kept if key == "ExecStart")
     container = {_STARTING[key]: value for key, value in kept}
@@ -299,14 +300,9 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
     return [one.within(environment, left) for one in found]
 
 
-# https://docs.docker.com/reference/dockerfile/
-_STARTS = {"ENTRYPOINT": "entrypoint", "CMD": "command"}
-_BUILT = re.compile(r"^[ \t]*([A-Z]{3,11})[ \t]+(\S.*)$", re.MULTILINE)
-
-
 def is_dockerfile(text: str) -> bool:
     """Whether a text is a Dockerfile that starts something."""
-    said = [key for key, _ in _BUILT.findall(text)]
+    said = [key for key, _ in RE["built"].findall(text)]
     begins = said[:1] in (["FROM"], ["ARG"]) and "FROM" in said
     return begins and not {"CMD", "ENTRYPOINT"}.isdisjoint(said)
 
@@ -317,7 +313,7 @@ def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
     environment: dict[str, str] = {}
     stages: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
     left: list[Omission] = []
-    for key, value in _BUILT.findall(re.sub(r"\\[ \t]*\n", " ", text)):
+    for key, value in RE["built"].findall(re.sub(r"\\[ \t]*\n", " ", text)):
         if key == "ENV":
             words = _split(value)
             pairs = [one.partition("=")[::2] for one in words if "=" in one]
@@ -337,14 +333,6 @@ def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
     left += [Omission(name, why) for name in dict.fromkeys(others)]
     found = _of_container(block, source, environment)
     return [one.within(environment, left) for one in found]
-
-
-_PASSES = 4  # of values that have placeholders themselves
-_LONGEST = 1 << 16
-_KNOWN = ("recipe_version", "name", "description", "model", "command", "defaults", "env", "runtime")
-_NOT_OF_SPARKRUN = reasons("sparkrun")
-_PLACE = re.compile(r"\{(\w+)\}")
-_PLACE_OR_BRACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
 def is_sparkrun(document: Any) -> bool:
@@ -422,7 +410,7 @@ def _filled(template: str, values: Mapping[str, Any], version: Any, source: str)
     first = str(version) == "1"
     for _ in range(_PASSES):
         pieces, at, length = [], 0, 0
-        for place in (_PLACE_OR_BRACE if first else _PLACE).finditer(template):
+        for place in (RE["place_or_brace"] if first else RE["place"]).finditer(template):
             key = place[1]
             if key is not None and key not in values:
                 known = ", ".join(values)
@@ -458,28 +446,11 @@ def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str)
     return (*line.begins[0].split(), *words)
 
 
-# docker-compose, llama-swap, LiteLLM and Kubernetes, also in a file of another suffix.
-_DOCUMENT = re.compile(
-    r"^(?:services|model_list|models):[ \t]*\n[ \t]+\S|^apiVersion:[ \t]*\S", re.MULTILINE
-)
-_NEXT = re.compile(r"^---[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
-_FENCE = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<text>.*?)^[ \t]*(?P=fence)[ \t]*$",
-    re.MULTILINE | re.DOTALL,
-)
-_VARIABLES = re.compile(r"(?:[ \t]*(?:#[^\n]*|(?:export[ \t]+)?\w+=[^\n]*)?\n)+")
-_VARIABLE = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=([\"']?)([^\n]*?)\2[ \t]*$", re.MULTILINE)
-_REFERENCE = re.compile(r"\$\$|\$(?:\{(\w+)(?::?-[^{}\n]*)?\}|(\w+))")
-
-
-def is_document(text: str) -> bool:
-    """Whether a text has a file of YAML that starts servers."""
-    return bool(_DOCUMENT.search(text))
-
-
 def read_documents(text: str, source: RecipeFile) -> list[Start]:
     """What the documents of a YAML file start; raises InputError where none is a recipe."""
-    parts = [one for one in _NEXT.sub("\0", text).split("\0") if re.search(r"(?m)^\s*[^\s#]", one)]
+    parts = [
+        one for one in RE["next"].sub("\0", text).split("\0") if re.search(r"(?m)^\s*[^\s#]", one)
+    ]
     begins = [text.find(one) for one in parts]
     parts = ["\n" * text.count("\n", 0, at) + one for at, one in zip(begins, parts, strict=True)]
     documents = [parse_yaml(one, source.name, aliases=True) for one in parts or [""]]
@@ -488,9 +459,11 @@ def read_documents(text: str, source: RecipeFile) -> list[Start]:
         first = documents[0][0] if isinstance(documents[0], list) else documents[0]
         keys = {*first} if isinstance(first, dict) else set()
         known = (what for names, what in reasons("no_recipe").items() if {*names.split()} <= keys)
-        raise InputError(
-            f"{source}: it is {next(known)}; paste the command into a text file, and import that."
-        )
+        lines = ((n, x.split()) for n, x in enumerate(text.split("\n"), 1) if mentioned().search(x))
+        begun = ((n, find(one[k : k + 4])) for n, one in lines for k in range(len(one)))
+        line = next((f" of line {n}" for n, one in begun if one and one[1]), "")
+        paste = f"paste the command{line} into a text file, and import that"
+        raise InputError(f"{source}: it is {next(known)}; {paste}.")
     others = [
         Omission(f"kind: {document['kind']}", _NO_ENGINE)
         for document, starts in zip(documents, read, strict=True)
@@ -518,9 +491,6 @@ def _of_document(document: Any, source: RecipeFile) -> list[Start]:
 def is_manifest(document: Any) -> bool:
     """Whether a YAML document is one of Kubernetes."""
     return isinstance(document, dict) and isinstance(document.get("kind"), str)
-
-
-_OF_ITS_NAME = ("apiVersion", "kind", "metadata", "selector")
 
 
 def _around(value: Any, path: str = "") -> Iterator[Omission]:
@@ -573,12 +543,12 @@ def text_reader(text: str) -> Callable[[str, RecipeFile], list[Start]] | None:
 
 def fenced(text: str) -> bool:
     """Whether a page has such a file, or a unit, in a fence."""
-    return any(is_file(one["text"]) for one in _FENCE.finditer(text))
+    return any(is_file(one["text"]) for one in RE["fence"].finditer(text))
 
 
 def is_file(text: str) -> bool:
     """Whether a text is a file of a form that starts servers."""
-    return is_document(text) or is_unit(text) or is_dockerfile(text)
+    return bool(RE["document"].search(text)) or is_unit(text) or is_dockerfile(text)
 
 
 def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:
@@ -586,9 +556,9 @@ def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:
 
     A fence with nothing but variables is the .env of the files.
     """
-    fences = [*_FENCE.finditer(text)]
-    alone = [one["text"] for one in fences if _VARIABLES.fullmatch(one["text"])]
-    values = {name: one for each in alone for name, _, one in _VARIABLE.findall(each)}
+    fences = [*RE["fence"].finditer(text)]
+    alone = [one["text"] for one in fences if RE["variables"].fullmatch(one["text"])]
+    values = {name: one for each in alone for name, _, one in RE["variable"].findall(each)}
     known = {name: one for name, one in values.items() if one and not is_secret(name, one)}
     found: list[Start] = []
     for one in (one for one in fences if is_file(one["text"])):
@@ -596,7 +566,7 @@ def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:
         if read := text_reader(part):
             found += read(part, source)
         else:
-            part = _REFERENCE.sub(lambda use: known.get(use[1] or use[2], use[0]), part)
+            part = RE["reference"].sub(lambda use: known.get(use[1] or use[2], use[0]), part)
             found += read_documents(part, source)
         text = text[: one.start()] + re.sub(r"[^\n]", " ", one[0]) + text[one.end() :]
     return found, text

@@ -21,96 +21,42 @@ from nixwulf.core.secrets import is_secret
 from nixwulf.outputs.runs import rewritten
 from nixwulf.sweep.recipes import Omission, RecipeFile, Start
 from nixwulf.sweep.recipes.command_lines import (
+    RE,
     ShellCommand,
     ShellError,
     commands,
     find,
-    launched,
+    lines,
     of_image,
     of_just,
+    of_make,
     of_package,
+    of_request,
     pair,
     placeholder,
     refusal,
-    tables,
+    started,
+    with_hosts,
     without_page,
     wrappers,
 )
 
-_ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
-_GIVEN = re.compile(r"[A-Z_][A-Z0-9_]*=(?!=)")
-_NAMED = re.compile(r"[A-Z_][A-Z0-9_]*(?:=|$)|\w+=")
-_INLINE = re.compile(r"(?<!`)(`{1,2})(?!`)\s*(?:\$[ \t]+)?([^`\n]+?)\s*\1(?!`)")
 _APART = "\v"  # between commands of one sentence
-_DRIVE = re.compile(r"(?:\b[A-Za-z]:|(?<![\w.])\.|\$\{\w+\}(?=\\[\w.-]))\\[^\s\"'`]*")
-# What a container is given by its caller's shell: a variable, folders and ports.
-_CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\b")
-_MOUNTED = re.compile(
-    r"(?:-v|--volume|-p|--publish|--mount|-u|--user|-w|--name)[ =](?:\$\([^)\n]*\)|[^\s$]|\$)+"
-)
 _LONGEST_BEGIN = 4  # words
-_SHELLS = ("bash", "sh", "zsh")
-_ENTER = ("C-m", "C-M", "Enter", "ENTER", "^M")  # of tmux send-keys, behind the text that is typed
-_IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
-_OTHER_NODE = "the driver starts the other nodes"
-_QUEUED = "it asks a queue of jobs; nodes of the sweep says how many"
-_CLIENT = "the benchmark of the sweep asks; import its command alone to have its lengths"
-_NOT_RUN = "commands of a shell are never run here"
-
-# A quoted piece, and the use of a variable: $NAME, ${NAME}, ${NAME:-another value}.
-_PIECE = r"""\\.|'[^']*+'|"[^"\\]*+(?:\\.[^"\\]*+)*\""""
-_USE = (
-    r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<inside>\w+)"
-    r"(?::?(?P<sign>[-=?])(?P<otherwise>(?:[^{}$`]|\$\w+|\$\{\w+\})*))?\})"
-)
-_USED = re.compile(rf"\\.|{_USE}", re.DOTALL)
-_USED_OR_PIECE = re.compile(rf"{_PIECE}|{_USE}", re.DOTALL)
-_OF_A_SHELL = re.compile(r"([^\w\s@%+=:,./-])")
-_OF_QUOTES = re.compile(r'([\\"$`])')
-# Between commands, outside of quotes and comments.
-_JOINT = re.compile(rf"{_PIECE}|(?:^|\s)#[^\n]*|\$\([^()\n]*\)|(?P<joint>&&|;)(?=\s|$)", re.DOTALL)
-_MASKED = re.compile(rf"{_PIECE}|(?:^|(?<=\s))#[^\n]*|\$\{{[^{{}}\n]*\}}", re.DOTALL)
-_OPEN = re.compile(r"(?:^|[\s=(:,])(['\"])")
-_HERE = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w+)\1")
+_WHY: Mapping[str, str] = wrappers()["why"]
 _FARTHEST_QUOTE = 8000  # characters
-_SYNTAX = re.compile(r"[;&|\n()]+|[{}]|[^\s;&|(){}]+")
-_CLOSED_BY = {"if": "fi", "case": "esac", "{": "}"} | dict.fromkeys(
-    ("for", "while", "until", "select"), "done"
-)
-_AGAIN = ("then", "do", "else", "elif", "!", "{")  # words behind which a command begins
-_FUNCTION = re.compile(
-    r"[ \t]*(?:function[ \t]+[\w.:-]+[ \t]*(?:\(\))?|[\w.:-]+[ \t]*\(\))(?P<body>\s*\{|$)"
-)
-_SHAPES = {"if": r"\bthen\b", "case": r"\bin\b", "function": ""} | dict.fromkeys(
-    ("for", "while", "until", "select"), r"\bdo\b"
-)
-_FOR = re.compile(r"\s*for\s+(\w+)\s+in\s+(.{1,2000}?)\s*[;\n]\s*do\b(.*)\bdone\b", re.DOTALL)
-_ENDLESS = re.compile(
-    r"\s*(?:while\s+(?:true|:)|until\s+false)\s*[;\n]\s*do\b(.*)\bdone\b", re.DOTALL
-)
-_WORD = re.compile(r"""(?:[A-Za-z_]\w*=(?:"[^"]*"|'[^']*')|\S)+""")
-_INNER = re.compile(r"[;\n{)]|&&|\|\||\b(?:then|do|else|elif)\b|(?<!\\)\n")
-_PATTERN = re.compile(r"[*?{}$`()|&<>'\"]")
+_CLOSED_BY: Mapping[str, str] = wrappers()["closed_by"]
+_SHAPES: Mapping[str, str] = wrappers()["shapes"]
 _MOST_ROUNDS, _DEEPEST = 64, 4
 _LONGEST_VALUE = 4000  # characters
-# What sets variables to what only a shell knows.
-_SETS = re.compile(
-    r"(?:^|[;&|(){]|\b(?:then|do|else|export|local|declare|readonly|typeset)\b)\s*"
-    r"(?:-\w+\s+)*([A-Za-z_]\w*)(?:\[[^\]\n]*\])?\+?="
-)
-_READS = re.compile(
-    r"\b(?:(?:for|select)[ \t]+(\w+)[ \t]+in\b"
-    r"|(?:read|mapfile|readarray|unset|let|printf[ \t]+-v)\b([^;&|\n]*))"
-)
-_EXPORTS = ("export", "declare", "typeset", "readonly", "local")
 
 
 @cache
-def _mentioned() -> re.Pattern[str]:
+def mentioned() -> re.Pattern[str]:
     """What a text has that starts an engine or another program: its first word or its image."""
     rows = wrappers()
     names = [*rows["others"], *rows["by_name"], *rows["main_programs"], *rows["flakes"]]
-    for line in (line for table in tables() for line in table.commands):
+    for line in lines():
         names += [*line.images, *(one.split()[0] for one in line.begins)]
     return re.compile("|".join(map(re.escape, names)))
 
@@ -122,8 +68,7 @@ def recognises(text: str) -> bool:
         script.run(_plain(text), 1)
     except ShellError:
         return True
-    others = any(_is_other(one.words[0]) for one in script.others)
-    return bool(script.found or script.unsure or others)
+    return bool(script.found or script.unsure) or any(_is_other(x.words[0]) for x in script.others)
 
 
 def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None) -> list[Start]:
@@ -141,7 +86,7 @@ def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None)
         problem = error
     if problem is None and script.found:
         first, *more = script.found
-        queue = [Omission(one, _QUEUED) for one in re.findall(wrappers()["queue"], plain)]
+        queue = [Omission(one, _WHY["queued"]) for one in re.findall(wrappers()["queue"], plain)]
         left = (*queue, *script.left, *script.left_behind(), *first.left_out)
         found = without_workers([replace(first, left_out=left), *more])
         return [replace(one, line=source.line(" ".join(one.words), one.line)) for one in found]
@@ -216,10 +161,10 @@ class _Script:
 
     def _loop(self, block: str, line: int, depth: int) -> None:
         """A loop over values that are written out once for each; one without end once."""
-        names, values, body = [], [""], _ENDLESS.match(block)
-        if each := _FOR.match(block):
+        names, values, body = [], [""], RE["endless"].match(block)
+        if each := RE["for"].match(block):
             body, names, listed = each, [each[1]], self.filled(each[2])
-            plain = not _PATTERN.search(re.sub(_PIECE, "", listed))
+            plain = not RE["pattern"].search(re.sub(RE["piece"], "", listed))
             values = [word for one in commands(listed) for word in one.words] if plain else []
         if not body or not 0 < len(values) <= _MOST_ROUNDS or self.rounds > _MOST_ROUNDS**2:
             self._unsure(block, line, "a loop")
@@ -237,22 +182,24 @@ class _Script:
     def _unsure(self, block: str, line: int, what: str) -> None:
         """A block whose commands may be run or not, and what it sets."""
         self._forget(block)
-        engines = [one for one in _INNER.split(block) if _known(one)]
+        engines = [one for one in RE["inner"].split(block) if _known(one)]
         self.unsure += [ShellError(line, what, named=self._named(one, line)) for one in engines]
         if not engines:
             self._leave(block, line)
 
     def _forget(self, text: str) -> None:
         """Of variables that a text sets in a way that only a shell can follow no value is known."""
-        names = [*_SETS.findall(text)]
+        names = [*RE["sets"].findall(text)]
         names += [
-            name for words in _READS.findall(text) for name in re.findall(r"\w+", "".join(words))
+            name
+            for words in RE["reads"].findall(text)
+            for name in re.findall(r"\w+", "".join(words))
         ]
         self.values |= dict.fromkeys(names)
 
     def _leave(self, text: str, line: int) -> None:
-        if named := self._named(text, line):
-            self.left.append(Omission(named, _NOT_RUN))
+        if not RE["prose"].match(text.strip()) and (named := self._named(text, line)):
+            self.left.append(Omission(named, _WHY["not_run"]))
 
     def _named(self, text: str, line: int) -> str:
         return _short(text, self.source.line(text.strip().partition("\n")[0], line))
@@ -319,7 +266,7 @@ class _Script:
             self.found.append(
                 replace(start, environment={**kept, **own}, left_out=(*left, *start.left_out))
             )
-        elif program in ("", *_EXPORTS):
+        elif program in ("", *wrappers()["exports"]):
             self.spent |= used
             given = dict(start.environment)
             given |= dict(pair(one) for one in start.words[1:] if not one.startswith("-"))
@@ -342,13 +289,13 @@ class _Script:
 
     def filled(self, text: str) -> str:
         """A command with the values of its variables, as far as they are known."""
-        text = _USED_OR_PIECE.sub(self._piece, text)
+        text = RE["used_or_piece"].sub(self._piece, text)
         return rewritten(text, DATA / "unknown_values.toml")
 
     def _piece(self, found: re.Match[str]) -> str:
         if found[0][0] == '"':
-            return _USED.sub(lambda use: self._value(use, _OF_QUOTES), found[0])
-        return self._value(found, _OF_A_SHELL)
+            return RE["used"].sub(lambda use: self._value(use, RE["of_quotes"]), found[0])
+        return self._value(found, RE["of_a_shell"])
 
     def _value(self, use: re.Match[str], special: re.Pattern[str]) -> str:
         """What a use of a variable stands for, with its signs that are no shell's; or itself."""
@@ -390,16 +337,16 @@ def _goes_on(text: str, begin: int, end: int) -> int:
     piece = text[begin:end]
     if len(piece) - len(piece.rstrip("\\")) & 1:
         return end + 1
-    if (function := _FUNCTION.match(piece)) and not function["body"]:
+    if (function := RE["function"].match(piece)) and not function["body"]:
         return end + 1 if re.compile(r"\s*\{").match(text, end, end + _FARTHEST_QUOTE) else 0
-    bare = _MASKED.sub("", piece)
-    if here := _HERE.search(bare) or _HERE.search(piece if "<<" in bare else ""):
+    bare = RE["masked"].sub("", piece)
+    if here := RE["here"].search(bare) or RE["here"].search(piece if "<<" in bare else ""):
         closed = re.compile(rf"\n[ \t]*{here[2]}[ \t]*(?=\n|$)").search(text, begin)
         return closed.end() if closed and closed.end() > end else 0
-    if opened := _OPEN.search(bare):
+    if opened := RE["open"].search(bare):
         close = re.compile(rf"(?<!\\){opened[1]}").search(text, end, end + _FARTHEST_QUOTE)
         program = PurePosixPath((*piece.split(None, 1), "")[0]).name
-        own = _ASSIGNED.match(piece.lstrip()) or program in wrappers()["wrappers"]
+        own = RE["assigned"].match(piece.lstrip()) or program in wrappers()["wrappers"]
         prose = not own and not find(piece.split()[:_LONGEST_BEGIN])
         if close and not (prose and "\n\n" in text[end : close.end()]):
             return close.end()
@@ -423,7 +370,7 @@ def _blocks(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
     at = 0
     while at < len(lines):
         offset, text = lines[at]
-        kind = "function" if _FUNCTION.match(text) else (*text.split(None, 1), "")[0]
+        kind = "function" if RE["function"].match(text) else (*text.split(None, 1), "")[0]
         last = ends.get(at, -1)
         if kind in _SHAPES and last >= at:
             block = "\n".join(one for _, one in lines[at : last + 1])
@@ -431,17 +378,17 @@ def _blocks(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
                 yield offset, block, kind
                 at = last + 1
                 continue
-        yield offset, text, "here" if "\n" in text and _HERE.search(text) else ""
+        yield offset, text, "here" if "\n" in text and RE["here"].search(text) else ""
         at += 1
 
 
 def _keywords(text: str) -> Iterator[str]:
     """The words of a line with which a shell's loops, conditions and functions begin and end."""
     begins, function = True, False
-    for word in _SYNTAX.findall(_MASKED.sub("x", text)):
+    for word in RE["syntax"].findall(RE["masked"].sub("x", text)):
         if begins and (word in _CLOSED_BY or word in _CLOSED_BY.values()):
             yield word
-        begins = word in _AGAIN or word[0] in ";&|\n()" or function
+        begins = word in wrappers()["again"] or word[0] in ";&|\n()" or function
         function = word == "function"
 
 
@@ -449,7 +396,7 @@ def _joined(text: str) -> list[list[tuple[int, str]]]:
     """The commands of a line with their offsets in lines: of each ';' those that && joins."""
     chains: list[list[tuple[int, str]]] = [[]]
     at = 0
-    for joint in (*(one for one in _JOINT.finditer(text) if one["joint"]), None):
+    for joint in (*(one for one in RE["joint"].finditer(text) if one["joint"]), None):
         command = text[at : joint.start() if joint else len(text)]
         chains[-1] += [(text.count("\n", 0, at), command)] if command.strip() else []
         chains += [[]] if joint and joint["joint"] == ";" else []
@@ -460,9 +407,9 @@ def _joined(text: str) -> list[list[tuple[int, str]]]:
 def _short(text: str, line: int) -> str:
     """A command by its program alone, since its arguments may hold a secret; or the variables."""
     words = text.split()
-    names = [one.partition("=")[0] for one in words if _ASSIGNED.match(one)]
-    words = [*dropwhile(_ASSIGNED.match, words)]
-    if not words or words[0] in _EXPORTS:
+    names = [one.partition("=")[0] for one in words if RE["assigned"].match(one)]
+    words = [*dropwhile(RE["assigned"].match, words)]
+    if not words or words[0] in wrappers()["exports"]:
         return " ".join([*words[:1], *names])
     if words[0].startswith("#"):
         return ""
@@ -482,33 +429,44 @@ def _shown(problem: ShellError, plain: str) -> tuple[str, int]:
 
 def without_workers(found: Sequence[Start]) -> list[Start]:
     """Without the commands of other nodes, which are the head's with another rank."""
-    kept = [one for one in found if not _is_worker(one.words)]
+    most = max((_told(one.words) or 0 for one in found), default=0)
+    less = [one for one in found if (_told(one.words) or 0) < most and _told(one.words) is not None]
+    kept = [one for one in found if not _is_worker(one.words) and one not in less]
     left = [
-        Omission(" ".join(one.words), _CLIENT if "bench" in one.words else _OTHER_NODE)
+        Omission(
+            " ".join(one.words), _WHY["client"] if "bench" in one.words else _WHY["other_node"]
+        )
         for one in found
-        if one not in kept
+        if one not in (*kept, *less)
     ]
     if not kept:
         return list(found)
+    for one in less:  # such as the daemon that is asked
+        left.append(Omission(f"{one.words[0]} in line {one.line}", _WHY["asked"]))
+        kept = [each.within(one.environment, one.left_out) for each in kept]
     return [replace(kept[0], left_out=(*kept[0].left_out, *left)), *kept[1:]]
 
 
+def _told(words: Sequence[str]) -> int | None:
+    """How much of a case requests to its engine's API say in a command; None without an API."""
+    line = (find(words) or (None,))[0]
+    flags = [flag for one in lines() if line and one.engine == line.engine for flag in one.requests]
+    return min(2, sum(one in words for one in flags)) if flags else None
+
+
 def _is_worker(words: Sequence[str]) -> bool:
-    text = " ".join(words)
-    rank = re.search(r"--node-rank[ =](\d+)", text)
-    return bool(
-        (rank and int(rank[1])) or "--headless" in words or words[1:2] in (("worker",), ("bench",))
-    )
+    rank = re.search(r"--node-rank[ =]0*[1-9]", " ".join(words))
+    return bool(rank) or "--headless" in words or words[1:2] in (("worker",), ("bench",))
 
 
 def _known(statement: str) -> Sequence[str]:
     """The words of an engine, or of another program that serves a model; empty where none is."""
-    if not _mentioned().search(statement):
+    if not mentioned().search(statement):
         return ()
     try:
         found = [one.words for each in commands(statement) for one in _split(each, {})]
     except ShellError:
-        given = _WORD.findall(statement.replace("\\\n", " "))
+        given = RE["word"].findall(statement.replace("\\\n", " "))
         words = tuple(one.strip("\"'") for one in given)
         wrapped = PurePosixPath((*words, "")[0]).name in wrappers()["wrappers"]
         found = [
@@ -523,7 +481,7 @@ def _known(statement: str) -> Sequence[str]:
 def _may_begin(before: Sequence[str]) -> bool:
     """Whether behind words a command may begin, as it may not within a sentence."""
     last = (*before, ";")[max(len(before) - 1, 0)]
-    return last in _AGAIN or bool(_ASSIGNED.match(last)) or last[-1] in ";&|(){"
+    return last in wrappers()["again"] or bool(RE["assigned"].match(last)) or last[-1] in ";&|(){"
 
 
 def _is_other(word: str) -> bool:
@@ -538,17 +496,14 @@ def _split(command: ShellCommand, given: Mapping[str, str | None]) -> list[Start
     """
     words, at = command.words, 0
     environment: dict[str, str | None] = {}
-    while at < len(words) and (_ASSIGNED.match(words[at]) or words[at] == "env"):
+    while at < len(words) and (RE["assigned"].match(words[at]) or words[at] == "env"):
         environment |= dict([pair(words[at])]) if "=" in words[at] else {}
         at += 1
-    words = of_package(words[at:])
+    words = of_request(of_package(words[at:]))
     program = PurePosixPath(words[0]).name if words else ""
-    if program in wrappers()["launchers"]:
-        found = [launched(words)]
-    else:
-        wrapped = program in wrappers()["wrappers"]
-        found = _unwrapped(words, program, {**given, **environment}) if wrapped else [Start(words)]
-    left = tuple(Omission(one, _NOT_RUN) for one in command.dropped)
+    wrapped = program in wrappers()["wrappers"]
+    found = _unwrapped(words, program, {**given, **environment}) if wrapped else [started(words)]
+    left = tuple(Omission(one, _WHY["not_run"]) for one in command.dropped)
     return [
         replace(
             one,
@@ -566,16 +521,16 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
     environment: dict[str, str | None] = {}
     for name, value in zip(before, (*before[1:], ""), strict=False):
         option, _, joined = name.partition("=")
-        if option in wrappers()["variables"] and _NAMED.match(joined or value):
+        if option in wrappers()["variables"] and RE["named"].match(joined or value):
             environment |= dict([pair(joined or value)])
-        elif _GIVEN.match(name) and not _CONTAINER.fullmatch(program):
+        elif RE["given"].match(name) and not RE["container"].fullmatch(program):
             environment |= dict([pair(name)])
     if text:
         found = _of_text(text, {**({} if program == "ssh" else given), **environment})
     named = {*wrappers()["wrappers"]}.difference(wrappers()["plain"])
     outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
     shown = " ".join(one for one in outer if one != "--")
-    around = [Omission(shown, _IN_TOOLBOX)] if shown else []
+    around = [Omission(shown, _WHY["in_toolbox"])] if shown else []
     return [one.within(environment, around) for one in found]
 
 
@@ -607,16 +562,21 @@ def _of_text(text: str, given: Mapping[str, str | None]) -> list[Start]:
 
 def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
     """The words of a wrapper, and the engine, the image or the text for a shell in it."""
-    typed = next((n for n in range(len(words), 1, -1) if words[n - 1] not in _ENTER), 1)
+    typed = next(
+        (n for n in range(len(words), 1, -1) if words[n - 1] not in wrappers()["enter"]), 1
+    )
     words = words[:typed]
     places = range(1, len(words))
     for known in (lambda n: find(words[n : n + _LONGEST_BEGIN]), lambda n: _is_other(words[n])):
         if inside := next(filter(known, places), 0):
-            return words[:inside], [Start(tuple(words[inside:]))], ""
-    image = next((n for n in places if " " not in words[n] and of_image(words[n], ())), 0)
-    shell = next((n for n in places[:-1] if PurePosixPath(words[n]).name in _SHELLS), 0)
+            return words[:inside], [started(words[inside:])], ""
+    plain = {*wrappers()["talk"]}.isdisjoint(PurePosixPath(one).name for one in words)
+    image = next((n for n in places if " " not in words[n] and of_image(words[n], ())), 0) * plain
+    shell = next(
+        (n for n in places[:-1] if PurePosixPath(words[n]).name in wrappers()["shells"]), 0
+    )
     shell = shell if len(words) > shell + 2 else 0
-    if shell or (not image and " " in words[-1] and {*wrappers()["talk"]}.isdisjoint(words)):
+    if shell or (not image and plain and " " in words[-1]):
         return words[: shell or -1] or words[:1], [], words[-1]
     if image:
         return words[: image + 1], [Start(of_image(words[image], words[image + 1 :]))], ""
@@ -626,18 +586,23 @@ def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
 def _plain(text: str) -> str:
     """Without a byte order mark, quotes, prompts and fences; each line stays where it is."""
     plain = without_page(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
-    plain = rewritten(of_just(plain) if "{{" in plain else plain, DATA / "wrappers.toml")
+    plain = of_just(plain) if "{{" in plain else of_make(plain)
+    plain = rewritten(with_hosts(plain), DATA / "wrappers.toml")
     if "`" in plain and not plain.startswith("#!"):
         plain = "\n".join(map(_of_sentence, plain.split("\n")))
-    plain = _DRIVE.sub(lambda one: one[0].replace("\\", "/"), plain)
-    if _CONTAINER.search(plain):
-        plain = _MOUNTED.sub(lambda one: re.sub(r"[$(){}~]", "", one[0]), plain)
+    plain = RE["drive"].sub(lambda one: one[0].replace("\\", "/"), plain)
+    if RE["container"].search(plain):
+        plain = RE["mounted"].sub(
+            lambda one: re.sub("[$]" if '"' in one[0] else r"[$(){}]", r"\\\g<0>", one[0]), plain
+        )
     return plain
 
 
 def _of_sentence(line: str) -> str:
     """The commands with a model that a sentence has in backticks; a line without one as it is."""
-    codes = [] if line.lstrip().startswith("#") else [code for _, code in _INLINE.findall(line)]
+    codes = (
+        [] if line.lstrip().startswith("#") else [code for _, code in RE["inline"].findall(line)]
+    )
     return _APART.join(filter(_has_model, codes)) or line
 
 

@@ -27,6 +27,13 @@ from nixwulf.sweep.recipes.command_lines import CommandLine, Flag, joined, requi
 _HIDDEN = "a sweep has no secret; export it where you run nixwulf"
 _TOKENS = "num_speculative_tokens"
 _COUNT = re.compile(r"[0-9]{1,9}")
+# Flags whose values may have signs of a template of their own.
+_TEXTS = re.compile("template|reasoning|prompt|stop|prefix|suffix|token|grammar|schema")
+_OWN_CHOICE = ("-1", "auto")  # of an engine, for a number
+_NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
+_MODEL = ("model", "hub", "tokenizer")  # which --model may say instead
+_OF_THE_SWEEP = ("seed", "samples", "warm_up")
+_MODELS = PurePosixPath("/models")
 _OF_THE_MODEL = "mtp"  # deepseek_mtp, qwen3_next_mtp, ... are older names of it
 
 
@@ -76,15 +83,6 @@ class Drafting:
         return {key: one for key, one in given.items() if one not in ("", 0)}
 
 
-# Flags whose values may have signs of a template of their own.
-_TEXTS = re.compile("template|reasoning|prompt|stop|prefix|suffix|token|grammar|schema")
-_OWN_CHOICE = ("-1", "auto")  # of an engine, for a number
-_NAMES = ("model", "hub", "parallelism", "transport", "served", "tokenizer")
-_MODEL = ("model", "hub", "tokenizer")  # which --model may say instead
-_OF_THE_SWEEP = ("seed", "samples", "warm_up")
-_MODELS = PurePosixPath("/models")
-
-
 @dataclass
 class _Found:
     """What the flags of a command line give, as they are read.
@@ -108,17 +106,17 @@ class _Found:
     left_out: list[Omission] = field(default_factory=list)
 
 
-def translate(start: Start, source: str, model: str = "") -> SweepRecipe:
+def translate(start: Start, source: str, model: str = "", text: str = "") -> SweepRecipe:
     """A recipe of what starts it.
 
-    model: instead of the recipe's own; empty: that.
+    model: instead of the recipe's own; empty: that. text: of the whole recipe.
 
     Raises InputError: no engine of this version is started so, no model is named, a word is for a
     shell, or it is split in two ways at once.
     """
     source = f"{source}: line {start.line}" if start.line else source
     line, words = command_lines.require(start.words, source)
-    words = joined(line, words)
+    line, words = line.within_text(text, words), joined(line, words)
     engine, benchmark = engines.find(line.engine, source), benchmarks.find(line.benchmark, source)
     given = {k: str(v) for k, v in start.environment.items() if k in line.variables and v}
     found = _Found(line, known_parameters(benchmark.name, engine.name, source))
@@ -365,6 +363,8 @@ def _split(found: _Found, engine: Engine, source: str) -> tuple[int, str]:
     if found.parallelism:
         what = f"a split by {found.parallelism}"
         found.left_out.append(Omission(what, "it is of one node, which splits nothing"))
+    if found.line.unsaid and not found.splits:
+        found.left_out.append(Omission("a number of nodes, read as 1 node", found.line.unsaid))
     return 1, "single"
 
 

@@ -388,7 +388,8 @@ def test_what_a_page_exports_is_of_its_command(imported):
     text = f"Node B first:\n\nrpc-server -H ::1 $(x)\n\nexport GGML_A=0\n{LLAMA}\nThat's it.\n"
     block, named = case(imported, text)
     assert block["parameters"]["environment"] == [{"GGML_A": "0"}]
-    assert sum("commands of a shell are never run here" in one for one in named) == 3
+    never = [one for one in named if "commands of a shell are never run here" in one]
+    assert never == ["rpc-server ... in line 3: commands of a shell are never run here"]
 
 
 def test_a_container_over_several_lines_keeps_its_variables(imported):

@@ -131,7 +131,7 @@ def test_two_commands_in_a_sentence_are_two_and_a_worker_is_none(imported):
 def test_a_placeholder_in_a_list_of_a_manifest_is_refused_by_what_it_is(refused):
     # no output: a manifest
     text = 'services:\n  a:\n    image: llama.cpp:server\n    command: ["-m", "{{ .Values.x }}"]\n'
-    assert "'{{.Values.x}}' stands for a value" in refused(text, "compose.yaml")
+    assert "'{{ .Values.x }}' stands for a value" in refused(text, "compose.yaml")
 
 
 def test_a_command_in_a_comment_and_a_mention_are_no_case(imported):

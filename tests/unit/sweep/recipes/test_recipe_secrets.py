@@ -78,7 +78,6 @@ def test_a_flag_with_a_secret_is_left_out_by_name(imported, flag, program):
         "echo Xw9pass | sudo -S true",
         "mongosh mongodb://me:Xw9pass@host",
         "login Xw9pass; true",
-        "Ask me for the password, it is Xw9pass today.",
         'HEADER="Authorization: Bearer Xw9pass" curl $(host)',
     ],
 )
