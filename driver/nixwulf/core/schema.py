@@ -136,10 +136,10 @@ def _cut(text: str) -> str:
 
 
 def _order(error: ValidationError) -> tuple[bool, list[str], bool]:
-    """Sort by key; last what another key's value asks for, and what a misspelt key lacks."""
+    """Sort by key, a misspelt one before what lacks it; last what another value asks for."""
     asked_for = {"then", "else"} & set(error.absolute_schema_path)
-    lacks = error.validator == "required"
-    return bool(asked_for), list(map(str, error.absolute_path)), lacks
+    known = error.validator != "additionalProperties"
+    return bool(asked_for), list(map(str, error.absolute_path)), known
 
 
 def _sentence(error: Any) -> str:

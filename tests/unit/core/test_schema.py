@@ -26,3 +26,10 @@ def test_the_record_schema_states_its_compatibility_rule():
 def test_a_key_that_is_nearly_right_is_suggested():
     document = {"name": "x", "models": {}, "matrix": {}, "repetition": 2}
     assert any("did you mean 'repetitions'?" in problem for problem in problems(document, "sweep"))
+
+
+def test_a_misspelt_key_is_named_before_the_one_that_is_missing_for_it():
+    fabric = {"kind": "ethernet", "speed_gbps": 10, "mtuu": 1500, "subnet": "10.0.0.0/24"}
+    found = problems({"name": "x", "fabrics": {"lan": fabric}, "nodes": []}, "cluster")
+    about = [one for one in found if "mtu" in one]
+    assert "mtuu" in about[0]

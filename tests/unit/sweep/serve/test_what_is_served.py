@@ -1,11 +1,14 @@
 """Which case of a file is served, what of it is refused, and the trial that comes first."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
+from nixwulf.nodes.ssh import Unreachable
 from nixwulf.plugins.engines.serving import Serving, Started
-from nixwulf.sweep.serve import trial
+from nixwulf.sweep.serve import control, trial
 from nixwulf.sweep.serve.trial import Wish
 
 # no output: a sweep
@@ -81,3 +84,16 @@ def test_the_server_that_answers_starts_last_on_the_address_that_was_asked_for()
     assert [one.unit for one in found] == ["n2-rpc", "n1-rpc", "n1-server"]
     assert found[-1].argv == ("/bin/server", "--host", "10.0.0.1", "--port", "9000")
     assert found[-1].environment == {"A": "b"}
+
+
+def test_of_nodes_that_are_all_silent_nobody_knows_what_they_serve(monkeypatch):
+    def services(node, file):
+        if node.node.name != "n1":
+            return []
+        raise Unreachable("Node 'n1' did not answer.")
+
+    monkeypatch.setattr(control.units, "services", services)
+    n1, n2 = (SimpleNamespace(node=SimpleNamespace(name=name)) for name in ("n1", "n2"))
+    with pytest.raises(Unreachable, match="did not answer"):
+        control.find_all({"n1": n1})
+    assert control.find_all({"n1": n1, "n2": n2}) == []
