@@ -442,7 +442,7 @@ def _grids(text: str, heads: Mapping[str, int]) -> Iterator[tuple[int, str]]:
 
 def _split(line: str) -> list[str]:
     """The cells of a line between strokes or, without any, commas."""
-    line = line.strip()
+    line = re.sub("[│┃]", "|", line.strip())
     if "|" in line:
         return line.removeprefix("|").removesuffix("|" * line.startswith("|")).split("|")
     try:
