@@ -8,10 +8,12 @@ data/outputs_without_result.toml has outputs that people have beside those of be
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
 from bisect import bisect
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -108,16 +110,21 @@ class _Description:
     """A file of data/outputs, with its patterns compiled."""
 
     def __init__(self, path: Path) -> None:
-        known = read_toml(path)
+        own = read_toml(path)
+        known = {**read_toml(path.with_stem(own.get("like", path.stem))), **own}
         self.document = known
         self.name: str = known["name"]
         self.metrics: Mapping[str, Any] = known["metrics"]
         self.sections = set(known.get("sections", ()))
         self.lasting = set(known.get("lasting", ()))
         self.conditions = self.sections | set(known.get("conditions", ()))
-        shared, own = known.get("lines", ()), known.get("rows", ())
-        self.lines = [(_pattern(one), False) for one in shared]
-        self.lines += [(_pattern(one), True) for one in own]
+        self.whole = set(known.get("whole", ()))
+        parts: Mapping[str, str] = known.get("parts", {})
+        self.lines = [
+            (_pattern(one, parts), key == "rows")
+            for key in ("lines", "rows")
+            for one in known.get(key, ())
+        ]
         self.begins = re.compile(known.get("begins", _NEVER))
         self.states = re.compile(known.get("states", _NEVER))
         self.settings: str = known.get("settings", "")
@@ -136,13 +143,18 @@ class _Description:
         lines = [line for line in lines if any(mark in line for mark in marks)]
         known = [*(pattern for pattern, _ in self.lines), self.begins]
         results = [one for one, _ in self.lines if self.metrics.keys() & one.groupindex.keys()]
-        objects = _objects(text) if marks and self.document.get("json") else []
-        return any(one.search(line) for _, line in objects for one in results) or any(
+        beside = self._beside(text) if marks else ()
+        return any(one.search(line) for _, line in beside for one in results) or any(
             (self.settings and self.settings in line)
             or self._head(line)[0]
             or any(one.search(_short(line)) for one in known)
             for line in lines
         )
+
+    def _beside(self, text: str) -> Iterator[tuple[int, str]]:
+        """Lines made of the objects and the tables of a text, each with the one it begins in."""
+        yield from _objects(text) if self.document.get("json") else ()
+        yield from _grids(text, self.document["grids"]) if "grids" in self.document else ()
 
     def _head(self, line: str) -> tuple[list[str], Mapping[str, Any]]:
         """The columns of a table that a line is the head of, and the table; else none."""
@@ -161,10 +173,8 @@ class _Description:
     def read(self, text: str) -> list[outputs.Found]:
         """A case a run; raises ParseError where there is none."""
         streams = {"": [_Run()]}
-        lines = list(enumerate(map(_short, text.splitlines()), 1))
-        if self.document.get("json"):
-            lines = sorted([*lines, *_objects(text)], key=lambda one: one[0])
-        for number, line in lines:
+        lines = enumerate(map(_short, text.splitlines()), 1)
+        for number, line in sorted([*lines, *self._beside(text)], key=lambda one: one[0]):
             source = self._source(line)
             if source not in streams:
                 streams[source] = [streams[""][-1].next(number)]
@@ -194,7 +204,7 @@ class _Description:
         names, table = self._head(line)
         begins = bool(self.begins.search(line))
         if runs[-1].metrics and (begins or (names and runs[-1].table)):
-            runs.append(runs[-1].next(number))
+            runs.append(_Run() if self.document.get("alone") else runs[-1].next(number))
         run = runs[-1]
         run.line = run.line or (number if begins else 0)
         if names:
@@ -241,6 +251,7 @@ class _Description:
 
     def _said(self, values: Mapping[str, str], *, own: bool) -> _Said:
         conditions = {k: _value(v) for k, v in values.items() if k in self.conditions}
+        conditions |= {k: round(float(values[k])) for k in self.whole & values.keys()}
         metrics = [self.metrics[name] for name in values if name in self.metrics]
         known = self.metrics.keys() | self.conditions | set(_SUBJECT)
         return _Said(
@@ -312,6 +323,7 @@ class _Description:
         version = subject.get("version", "")
         note = subject.get("note") or (f"{self.name} {version}" if version else "")
         ends, case = known.get("ends", ""), self.failed()
+        whole = re.search(known.get("ended", re.escape(ends)), text, re.MULTILINE)
         alone = re.search(known.get("one_node", _NEVER), str(run.shared.get("label", "")))
         means = known.get("values", {})
         count = int(subject.get("nodes", 0))
@@ -333,7 +345,7 @@ class _Description:
             transport=means.get(subject.get("transport"), subject.get("transport")),
             fabric=subject.get("fabric"),
             note="" if version and "engine" in known else note,
-            warnings=() if ends in text else (f"It ends before its line {ends!r}.",),
+            warnings=() if whole else (f"It ends before its line {ends!r}.",),
             line=run.line,
         )
 
@@ -344,7 +356,10 @@ def _short(line: str) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[:half]} {line[-half:]}"
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str, parts: Mapping[str, str]) -> re.Pattern[str]:
+    """A pattern in which {name} is a part that several have, and <name> a number."""
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", part)
     return re.compile(_PLACE.sub(rf"(?P<\1>(?<!\\d)(?<!\\d[.,]){outputs.NUMBER})", text))
 
 
@@ -397,6 +412,50 @@ def _objects(text: str) -> list[tuple[int, str]]:
         for at, label, own in found
         if own
     ]
+
+
+def _grids(text: str, heads: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+    """The line of each row of a table or of CSV, and its cells, sorted: '1.2|Metric=TTFT|avg=5|'.
+
+    In front are how often the table was there, and which row of it this is. heads: by the first
+    name of a head how many lines it has; a cell without a blank is the end of the one before it.
+    The text of a row without anything else goes on with that of the row above.
+    """
+    tables: Counter[tuple[str, ...]] = Counter()
+    names: list[str] = []
+    rows: list[tuple[int, str, list[str], list[str]]] = []
+    missing = first = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        found = _split(line)
+        cells = [cell.strip() for cell in found]
+        if not missing and cells[0] in heads and len(cells) > 1:
+            names, missing, first = [""] * len(cells), heads[cells[0]], len(rows)
+        if len(cells) != len(names):
+            names = [] if any(map(str.isalnum, line)) else names
+        elif missing:
+            for index, cell in enumerate(found[1:], 1):
+                cells[index] = cells[index] if cell else cells[index - 1]
+            names = [" ".join(filter(None, pair)) for pair in zip(names, cells, strict=True)]
+            missing -= 1
+            tables[tuple(names)] += not missing
+        elif len(rows) > first and cells[0] and not any(cells[1:]):
+            rows[-1][3][0] += f" {cells[0]}"
+        elif any(map(str.isdigit, line)):
+            rows.append((number, f"{tables[tuple(names)]}.{len(rows) - first}", names, cells))
+    for number, name, columns, cells in rows:
+        pairs = sorted(zip(columns, cells, strict=True))
+        yield number, "|".join((name, *(f"{key}={cell}" for key, cell in pairs), ""))
+
+
+def _split(line: str) -> list[str]:
+    """The cells of a line between strokes or, without any, commas."""
+    line = re.sub("[│┃]", "|", line.strip())
+    if "|" in line:
+        return line.removeprefix("|").removesuffix("|" * line.startswith("|")).split("|")
+    try:
+        return next(csv.reader([line])) or [""]
+    except (csv.Error, StopIteration):
+        return [""]
 
 
 def _value(text: str, times: int = 1) -> int | float | str:

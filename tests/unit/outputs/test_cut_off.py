@@ -17,6 +17,7 @@ TEXTS = {
     "ollama": DESCRIBED["ollama"]["text"],
     "lm_eval": DESCRIBED["lm_eval"]["text"],
     "stress-ng": fixture("machine-tools/stress-ng.txt"),
+    "aiperf": DESCRIBED["aiperf"]["text"].rpartition("└")[0],
 }
 
 

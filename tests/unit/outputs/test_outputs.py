@@ -211,38 +211,38 @@ def test_an_output_without_a_result_is_refused_by_what_it_is(records, text, name
 
 # no output: a tool that only this test knows
 TINY = '''
-"""tinybench: steps a second."""
+"""littlebench: steps a second."""
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import ONE, Found, ParseError, Tool
 
 
 def recognises(text):
-    return text.startswith("tinybench ")
+    return text.startswith("littlebench ")
 
 
 def read(text):
     try:
         speed = float(text.split()[2])
     except (IndexError, ValueError):
-        raise ParseError("tinybench has no number in line 1.") from None
+        raise ParseError("littlebench has no number in line 1.") from None
     metric = Metric("decode", "tok/s", (speed, speed + 1), conditions={"steps": 3})
-    return [Found("tinybench", [metric], nodes=ONE, model={"name": "tiny"})]
+    return [Found("littlebench", [metric], nodes=ONE, model={"name": "tiny"})]
 
 
-TOOL = Tool("tinybench", recognises, read)
+TOOL = Tool("littlebench", recognises, read)
 '''
 
 
 def test_a_tool_is_added_by_one_file(tmp_path, monkeypatch):
     (tmp_path / "tools").mkdir()
-    (tmp_path / "tools" / "tinybench.py").write_text(TINY)
+    (tmp_path / "tools" / "littlebench.py").write_text(TINY)
     monkeypatch.setattr(outputs, "__path__", [*outputs.__path__, str(tmp_path / "tools")])
     all_tools.cache_clear()
     monkeypatch.chdir(tmp_path)
     # no output: of the tool above
-    (tmp_path / "good.txt").write_text("tinybench 1.0 41.5 steps/s\n")
-    (tmp_path / "bad.txt").write_text("tinybench 1.0\n")
+    (tmp_path / "good.txt").write_text("littlebench 1.0 41.5 steps/s\n")
+    (tmp_path / "bad.txt").write_text("littlebench 1.0\n")
 
     def nixwulf(*arguments):
         return CliRunner().invoke(cli, arguments)
@@ -250,19 +250,19 @@ def test_a_tool_is_added_by_one_file(tmp_path, monkeypatch):
     try:
         stored = nixwulf("import", "good.txt", "--platform", "generic-x86_64", "--engine", "mine")
         assert stored.exit_code == 0, stored.output
-        assert "tinybench, tiny, 1 node: 1 metric" in stored.output
-        (path,) = (tmp_path / "runs/imported/records").glob("tinybench-*.json")
+        assert "littlebench, tiny, 1 node: 1 metric" in stored.output
+        (path,) = (tmp_path / "runs/imported/records").glob("littlebench-*.json")
         record = json.loads(path.read_text())
         assert record["case"]["engine"] == "mine"
-        assert (record["metrics"][0]["value"], record["source"]["tool"]) == (42.0, "tinybench")
+        assert (record["metrics"][0]["value"], record["source"]["tool"]) == (42.0, "littlebench")
         assert nixwulf("validate", str(path)).exit_code == 0
         page = nixwulf("report", "runs/imported", "--format", "md")
         assert page.exit_code == 0
-        assert "tinybench: good.txt" in page.output
+        assert "littlebench: good.txt" in page.output
         refused = nixwulf("import", "bad.txt", "--platform", "generic-x86_64")
-        assert "bad.txt: tinybench has no number in line 1." in refused.output
+        assert "bad.txt: littlebench has no number in line 1." in refused.output
         unknown = nixwulf("import", "good.txt", "--platform", "generic-x86_64", "--tool", "x")
-        assert "tinybench" in unknown.output
+        assert "littlebench" in unknown.output
     finally:
         monkeypatch.undo()
         all_tools.cache_clear()
