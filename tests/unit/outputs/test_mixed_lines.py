@@ -142,7 +142,14 @@ Prediction
 
 
 @pytest.mark.parametrize(
-    "between", ["", "\n", "4 nodes:\n\n", "$ ./dllama inference --steps 128\n"]
+    "between",
+    [
+        "",
+        "\n",
+        "4 nodes:\n\n",
+        # no output: a command
+        "$ ./dllama inference --steps 128\n",
+    ],
 )
 def test_averages_of_two_inferences_are_two_runs(tmp_path, between):
     text = AVERAGES.format("14.10", "4.20") + between + AVERAGES.format("39.90", "10.90")
@@ -151,6 +158,7 @@ def test_averages_of_two_inferences_are_two_runs(tmp_path, between):
 
 
 def test_a_command_of_dllama_says_how_many_nodes_there_were(tmp_path):
+    # no output: a command
     command = "./dllama inference --model m.m --workers 10.0.0.2:9999 10.0.0.3:9999 10.0.0.4:9999\n"
     path = tmp_path / "posted"
     path.write_text(command + AVERAGES.format("39.90", "10.90"))
@@ -169,8 +177,11 @@ SUMS = """\
 @pytest.mark.parametrize(
     "between",
     [
+        # hand-made: a line of it (form: src/iperf_client_api.c of https://github.com/esnet/iperf)
         "Reverse mode, remote host 10.0.0.2 is sending\n",
+        # no output: a command
         "iperf3 -c 10.0.0.2 -t 10 -R\n",
+        # no output: a command
         "$ iperf3 --client 10.0.0.2 --reverse\n",
     ],
 )

@@ -232,5 +232,6 @@ def test_values_of_one_option_are_its_own_and_a_percentile_keeps_its_name(tmp_pa
 
 
 def test_a_number_that_ends_a_word_of_a_sentence_is_not_cut(tmp_path):
+    # no output: a sentence
     _, rest = said(tmp_path, BESIDE + "Measured on spark-2.\n")
     assert "cut off" not in rest

@@ -242,6 +242,7 @@ def test_a_tool_is_added_by_one_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # no output: of the tool above
     (tmp_path / "good.txt").write_text("littlebench 1.0 41.5 steps/s\n")
+    # no output: of the tool above
     (tmp_path / "bad.txt").write_text("littlebench 1.0\n")
 
     def nixwulf(*arguments):
