@@ -85,6 +85,12 @@ case "$3" in
 --switch-generation) ln -sfn "system-$4-link" "$2" ;;
 esac
 END
+cat >sw/bin/sync <<'END'
+#!/bin/sh
+for path; do :; done
+# A machine without Nix has no /nix.
+[ ! -e "$path" ] || exec /bin/sync "$@"
+END
 cat >sw/bin/bootctl <<'END'
 #!/bin/sh
 echo /run/hooks/esp

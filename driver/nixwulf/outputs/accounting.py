@@ -22,7 +22,7 @@ _PATTERNS = {
 _KEY = re.compile(r'"([\w. -]{1,60})"\s*:\s*[\[{\s]*"?[^"{}:]*$')
 _VALUES = re.compile(r"\(([^()]*)\) *VALUES *\(")  # of SQL, whose names stand in each line
 _QUOTED = {"'": re.compile(r"'[^']*'"), '"': re.compile(r'"[^"]*"')}
-_OPTION = re.compile(r"(?<!\S)--?([a-z][\w-]*)[ =](?:\d[\d.]* )*\Z")
+_OPTION = re.compile(r"(?<!\S)--?([A-Za-z][\w-]*)[ =](?:\d[\d.]* )*\Z")
 _NAMED = re.compile(r"(?<![^\s,;(|])([\w.%/-]*[A-Za-z][\w.%/-]*)=\[?\s*\Z")
 _SHARE = re.compile(r"\b\d[\d.]*% ")  # of the name of a column
 _BRACKETS = re.compile(r"\[[^][]*\]|\([^()]*\)")

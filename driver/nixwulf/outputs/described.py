@@ -251,7 +251,11 @@ class _Description:
 
     def _said(self, values: Mapping[str, str], *, own: bool) -> _Said:
         conditions = {k: _value(v) for k, v in values.items() if k in self.conditions}
-        conditions |= {k: round(float(values[k])) for k in self.whole & values.keys()}
+        for key in self.whole & conditions.keys():
+            if not float(values[key]).is_integer():  # a mean of several lengths
+                del conditions[key]
+            else:
+                conditions[key] = int(float(values[key]))
         metrics = [self.metrics[name] for name in values if name in self.metrics]
         known = self.metrics.keys() | self.conditions | set(_SUBJECT)
         return _Said(
