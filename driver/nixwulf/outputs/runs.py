@@ -39,7 +39,8 @@ _BLANKS_APART = re.compile(
     re.MULTILINE,
 )
 _WITH_DECIMALS = re.compile(r"\d \d{3}[.,]\d")
-_LAST = re.compile(r"(?<![\w-])\d[\d.]*\Z")
+_LAST = re.compile(r"(?:± *)?(?<![\w-])\d[\d.]*\Z")
+_TABLE_ROW = re.compile(r"^ *\|(?:[^|\n]*\|)+[^|\n]*$", re.MULTILINE)
 _LINES_BEFORE = 3
 _FEWEST_ALIKE = 2
 # The end of a number; and llama.cpp's and ollama's label of an answer, which is the end of a
@@ -150,12 +151,21 @@ def clipped(text: str) -> tuple[str, list[str]]:
         shown = first[0].rstrip("\n")
         sentences.append(f"line 1 begins in the middle, with {shown[:40]}: left out.")
         text = ("\n" if first[0].endswith("\n") else "") + text[first.end() :]
-    body = text.rstrip()
-    if cut := _cut_number(body, whole=body != text):
+    row = _cut_row(text)
+    body = text[:row].rstrip()
+    if cut := _cut_number(body, whole=row is None and body != text):
         line = body.count("\n") + 1
         sentences.append(f"line {line} ends in {cut}, which is cut off: left out.")
-        text = body.removesuffix(cut)
+        text = body.removesuffix(cut) + text[len(body) :]
     return text, sentences
+
+
+def _cut_row(text: str) -> int | None:
+    """The end of a table's last row, where it lacks the pipe that closes the row above."""
+    rows = list(_TABLE_ROW.finditer(text))[-2:]
+    last = rows[-1][0].rstrip() if rows else ""
+    closed = len(rows) > 1 and rows[0][0].rstrip().endswith("|")
+    return rows[-1].end() if closed and not last.endswith("|") else None
 
 
 def _cut_number(text: str, *, whole: bool) -> str:

@@ -142,3 +142,22 @@ def test_a_block_of_averages_that_is_cut_off_behind_its_number_comes_in(tmp_path
     (record,) = reading(tmp_path, text).records
     assert {one["name"] for one in record["metrics"]} == {"prompt", "decode"}
     assert any("cut off" in one for one in record["warnings"])
+
+
+# hand-made: a table whose end is missing (form: the fixture llama-bench/two-depths.md)
+CUT_ROW = """\
+| model | size | params | backend | ngl | test | t/s |
+| ----- | ---: | -----: | ------- | --: | ---: | --: |
+| llama 8B Q4_K - Medium | 4.58 GiB | 8.03 B | Vulkan | 99 | pp512 | 1033.20 ± 3.12 |
+| llama 8B Q4_K - Medium | 4.58 GiB | 8.03 B | Vulkan | 99 | tg128 | """
+
+
+@pytest.mark.parametrize("after", ["", "\n", "\n```\n", "\nit hung here, any idea?\n"])
+@pytest.mark.parametrize(
+    ("cell", "speeds"), [("19.2", [1033.2]), ("42", [1033.2]), ("42.61 ± 0.", [1033.2, 42.61])]
+)
+def test_a_row_without_the_pipe_of_the_row_above_is_cut_whatever_comes_after(
+    records, cell, speeds, after
+):
+    (record,) = records(CUT_ROW + cell + after)
+    assert [one["value"] for one in record["metrics"]] == speeds
