@@ -152,6 +152,7 @@ CUT_ROW = """\
 | llama 8B Q4_K - Medium | 4.58 GiB | 8.03 B | Vulkan | 99 | tg128 | """
 
 
+# no output: what people write below
 @pytest.mark.parametrize("after", ["", "\n", "\n```\n", "\nit hung here, any idea?\n"])
 @pytest.mark.parametrize(
     ("cell", "speeds"), [("19.2", [1033.2]), ("42", [1033.2]), ("42.61 ± 0.", [1033.2, 42.61])]
