@@ -363,9 +363,14 @@ def _names(cases: Sequence[Found], metadata: UserMetadata) -> dict[str, str]:
     if len(metadata.models) > 1 or (metadata.models and len(first) > 1):
         if len(metadata.models) != len(first):
             given = " ".join(f"--model {name!r}" for name in metadata.models[:_MOST_NAMED])
+            if not first:
+                raise ParseError(
+                    f"{given}: nothing in it says which of its runs are of which model; give a "
+                    "file of its own to each model."
+                )
             raise ParseError(
                 f"{given} names {len(metadata.models)} of the {len(first)} models that it holds: "
-                f"{several or 'none with a name'}; give --model once for each, in this order, or "
+                f"{several}; give --model once for each, in this order, or "
                 "leave it out."
             )
         return dict(zip(first, metadata.models, strict=True))

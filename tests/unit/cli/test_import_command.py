@@ -247,6 +247,13 @@ def test_one_name_for_several_models_is_refused(run, output):
     assert run(output(text)).output.count("records/") == 2
 
 
+def test_two_names_for_runs_that_name_no_model_are_refused(run, output):
+    # hand-made: its lines (form: https://github.com/ollama/ollama/blob/main/api/types.go)
+    text = "eval rate:            4.42 tokens/s\n\neval rate:            54.64 tokens/s\n"
+    done = run(output(text), "--nodes", 1, "--model", "large", "--model", "small")
+    assert (done.exit_code, "give a file of its own to each model" in done.output) == (2, True)
+
+
 def test_models_of_one_name_and_other_sizes_are_other_models(run, output, tmp_path):
     text = LLAMA.read_text()
     other = text.replace("11.26 MiB", "60.87 GiB").replace("5.51 M", "116.83 B")
