@@ -217,6 +217,7 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
             raise ParseError(f"line {line} {why}.")
         known = [choose(all_tools(), tool, "tool", "--tool")] if tool else _tools_of(text)
         tools, found, unread = _read(known, text)
+        unread += _beside(text, tool) if tool else []
         if metadata.nodes is None:
             found = _with_nodes(found, unread)
         records = _records(source, metadata, found, alone=not unread)
@@ -227,6 +228,16 @@ def reading_of(path: Path, metadata: UserMetadata, tool: str | None = None) -> R
     for record in records:
         validate(record, str(path))
     return Reading(path, text, tools, tuple(records), (*unread, *cut))
+
+
+def _beside(text: str, tool: str) -> list[str]:
+    """A sentence for each tool that a text is of beside the one that was asked for."""
+    try:
+        names = [one.name for one in _tools_of(text)]
+    except ParseError:
+        return []
+    others = [name for name in names if name != tool] if tool in names else []
+    return [f"{name} is in it too, and --tool {tool} leaves it out." for name in others]
 
 
 def _with_nodes(

@@ -392,7 +392,9 @@ def test_outputs_of_two_tools_in_one_file_both_come_in(run, output):
         "llama-bench",
     ]
     assert f"{both}: llama-batched-bench and llama-bench, 2 runs, 10 values; " in done.stderr
-    assert run(both, "--tool", "llama-bench").exit_code == 0
+    one = run(both, "--tool", "llama-bench")
+    assert one.exit_code == 0
+    assert "llama-batched-bench is in it too" in one.stderr
 
 
 def test_the_answer_begins_with_what_was_read_and_what_was_left_out(run, output):
