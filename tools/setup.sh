@@ -45,6 +45,7 @@ missing_packages() {
     has make || echo make
   fi
   if [ "$purpose" = tests ]; then
+    has curl || echo curl
     has chromium || has chromium-browser || has google-chrome || echo chromium
     has pkill || echo procps
     has tcsh || echo tcsh
