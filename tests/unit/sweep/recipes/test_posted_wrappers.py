@@ -2,6 +2,8 @@
 
 import pytest
 
+from nixwulf.sweep.recipes.pasted import recognises
+
 NEVER = "commands of a shell are never run here"
 OTHER = "is no engine that nixwulf starts"
 IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
@@ -104,10 +106,15 @@ def test_the_name_of_another_server_in_backticks_is_no_command(imported):
         "kubectl exec $POD --",
         "docker run --network $NET --name x-$N img",
         "mpirun -np $N",
+        "docker run --rm -v $PWD:/m -e A=$A $IMG bash -ec",
     ],
 )
 def test_what_is_left_out_may_have_what_only_a_shell_knows(imported, around):
-    command = "'\n  vllm serve org/m'" if around.endswith("-c") else "vllm serve org/m"
+    command = (
+        '"pip install $X &&\n  vllm serve org/m --port $PORT"'
+        if around.endswith(("-c", "-ec"))
+        else "vllm serve org/m"
+    )
     document, named = imported(f"{around} {command}\n")
     assert model(document) == "org/m"
     assert any("$" in one and one.endswith(IN_TOOLBOX) for one in named)
@@ -148,6 +155,10 @@ def test_what_is_kept_may_not(refused, command):
 def test_prose_and_logs_are_no_commands(imported, line):
     _, named = imported(f"{line}\n\nvllm serve org/m\n")
     assert named == []
+
+
+def test_a_word_of_a_whole_file_is_read_in_no_time():
+    assert not recognises("a" * 60_000)
 
 
 @pytest.mark.parametrize("line", ["just serve", "just build -x", "(cd a; b)", "time x"])
