@@ -198,6 +198,20 @@ def test_a_label_in_front_of_prose_stays(imported, text):
     assert (model(document), named) == ("org/m", [])
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("bin/rpc-server -p 50052", f"bin/rpc-server ... in line 1: {NEVER}"),
+        ("ray start --head", f"ray start ... in line 1: {NEVER}"),
+        ("docker exec a ray start --head", f"docker exec ... in line 1: {NEVER}"),
+        ("export B=$(x)", f"export B: {NEVER}"),
+    ],
+)
+def test_another_command_behind_a_label_is_named_by_its_program(imported, command, named):
+    _, found = imported(f"Node 2 (worker): {command}\nHead: export A=1\nvllm serve org/m\n")
+    assert found == [named]
+
+
 CONFIG = "mlx.distributed_config --hosts a,b,c --over thunderbolt"
 LAUNCHED = "mlx.launch --backend jaccl --hostfile x/m.json -- mlx_lm.server --model org/m"
 
