@@ -241,7 +241,8 @@ def without_page(text: str) -> str:
 
 def with_hosts(text: str) -> str:
     """A text without its lines of JSON, and with the hosts of a file in it where that is named."""
-    files: list[tuple[str, str]] = []
+    made = ((RE["host_names"].findall(one), one) for one in RE["makes_hosts"].findall(text))
+    files = [((*RE["host_file"].findall(one), "")[0], f"--hosts {x[0]}") for x, one in made if x]
     read, at, seen = "", 0, 0
     for begin in islice(RE["begins_json"].finditer(text), _MOST_JSON):
         try:
@@ -448,6 +449,17 @@ def of_package(words: tuple[str, ...]) -> tuple[str, ...]:
         if find(inside := (program, *words[end + 1 :])):
             return inside
     return words
+
+
+def of_entrypoint(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a container with the program of its --entrypoint behind its image."""
+    at = (*words, "--entrypoint").index("--entrypoint")
+    image = next((n for n in range(at, 0, -1) if words[n - 1] in ("run", "create")), len(words))
+    while image < len(words) and words[image].startswith("-"):
+        image += 1 if RE["bare"].fullmatch(words[image]) else 2
+    if not at < image < len(words):
+        return words
+    return (*words[:at], *words[at + 2 : image + 1], words[at + 1], *words[image + 1 :])
 
 
 def of_request(words: tuple[str, ...]) -> tuple[str, ...]:

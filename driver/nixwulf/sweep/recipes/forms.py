@@ -272,9 +272,11 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
         return [one for part in own if is_unit(part) for one in read_unit(part, source)]
     kept: list[tuple[str, str]] = []
     left: list[Omission] = []
+    files = RE["variable"].findall(text) if "EnvironmentFile" in text else []
+    of_file = {name: value for name, _, value in files if name.isupper()}
     for one in RE["unit"].finditer(re.sub(r"\\[ \t]*\n", " ", text)):
         key, value = _SUPERVISED.get(one["key"], one["key"]), one["value"].strip()
-        if key not in _STARTING:
+        if key not in {*_STARTING, *of_file}:
             left.append(Omission(f"{key}={value}", "it is of what starts the service"))
         elif value:
             kept.append((key, value))
@@ -289,9 +291,9 @@ def read_unit(text: str, source: RecipeFile) -> list[Start]:
         for name, _, value in (
             word.partition("=") for word in _split(RE["pairs"].sub(" ", text_of))
         )
-    }
+    } | of_file
     commands = "\n".join(value.lstrip("-@:+!") for key, value in kept if key == "ExecStart")
-    container = {_STARTING[key]: value for key, value in kept}
+    container = {_STARTING.get(key, key): value for key, value in kept}
     # A unit's own variables stand for their names in what it starts.
     if commands:
         found = read_text(commands, source, environment)
@@ -564,7 +566,9 @@ def read_fenced(text: str, source: RecipeFile) -> tuple[list[Start], str]:
     for one in (one for one in fences if is_file(one["text"])):
         part = "\n" * text.count("\n", 0, one.start("text")) + one["text"]
         if read := text_reader(part):
-            found += read(part, source)
+            found += read(
+                "\n".join([part, *alone] if "EnvironmentFile" in part else [part]), source
+            )
         else:
             part = RE["reference"].sub(lambda use: known.get(use[1] or use[2], use[0]), part)
             found += read_documents(part, source)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate, dropwhile
@@ -27,6 +28,7 @@ from nixwulf.sweep.recipes.command_lines import (
     commands,
     find,
     lines,
+    of_entrypoint,
     of_image,
     of_just,
     of_make,
@@ -41,6 +43,7 @@ from nixwulf.sweep.recipes.command_lines import (
     wrappers,
 )
 
+_Values = Mapping[str, str | None]
 _APART = "\v"  # between commands of one sentence
 _LONGEST_BEGIN = 4  # words
 _WHY: Mapping[str, str] = wrappers()["why"]
@@ -230,7 +233,7 @@ class _Script:
         environment = {name: one for name, one in self.values.items() if name in self.exported}
         given = {**self.given, **environment}
         try:
-            read = [one for each in commands(filled) for one in _split(each, given)]
+            read = self._read(filled, line, given)
         except ShellError as error:
             at = ShellError(line + error.line - 1, error.what, error.inner)
             known = _known(filled)
@@ -246,9 +249,17 @@ class _Script:
         for start in read:
             self._take(replace(start, line=line + max(start.line, 1) - 1), text, here, environment)
 
-    def _take(
-        self, start: Start, text: str, used: set[str], environment: Mapping[str, str | None]
-    ) -> None:
+    def _read(self, text: str, line: int, given: _Values) -> list[Start]:
+        """What a command starts; raises ShellError, but for what is a shell's in its wrappers."""
+        source = self.source if self.source.text else RecipeFile("", "\n" * (line - 1) + text)
+        with suppress(ShellError):
+            return [one for each in commands(text) for one in _split(each, given, source)]
+        begins = [*(one.start() for one in RE["word"].finditer(text.replace("\\\n", "  "))), 0]
+        at = begins[-1 - len(_known(text))]  # of the engine
+        text = RE["of_caller"].sub(lambda x: f"\\${'{...}' * bool(x[1])}", text[:at]) + text[at:]
+        return [one for each in commands(text) for one in _split(each, given, source)]
+
+    def _take(self, start: Start, text: str, used: set[str], environment: _Values) -> None:
         """What one command starts or sets; used: the variables that stand in it."""
         program = start.words[0] if start.words else ""
         if find(start.words) and {*wrappers()["asks"]}.isdisjoint(start.words):
@@ -464,7 +475,7 @@ def _known(statement: str) -> Sequence[str]:
     if not mentioned().search(statement):
         return ()
     try:
-        found = [one.words for each in commands(statement) for one in _split(each, {})]
+        found = [x.words for each in commands(statement) for x in _split(each, {}, RecipeFile())]
     except ShellError:
         given = RE["word"].findall(statement.replace("\\\n", " "))
         words = tuple(one.strip("\"'") for one in given)
@@ -489,20 +500,19 @@ def _is_other(word: str) -> bool:
     return PurePosixPath(word).name in (*wrappers()["others"], *wrappers()["by_name"])
 
 
-def _split(command: ShellCommand, given: Mapping[str, str | None]) -> list[Start]:
+def _split(command: ShellCommand, given: _Values, source: RecipeFile) -> list[Start]:
     """The variables before a program, and the program, without what it runs in; raises ShellError.
 
-    given: the variables that it has. Of a shell's -c each command of its text.
+    given: the variables that it has. source: its lines. Of a shell's -c each command of its text.
     """
     words, at = command.words, 0
     environment: dict[str, str | None] = {}
     while at < len(words) and (RE["assigned"].match(words[at]) or words[at] == "env"):
         environment |= dict([pair(words[at])]) if "=" in words[at] else {}
         at += 1
-    words = of_request(of_package(words[at:]))
-    program = PurePosixPath(words[0]).name if words else ""
-    wrapped = program in wrappers()["wrappers"]
-    found = _unwrapped(words, program, {**given, **environment}) if wrapped else [started(words)]
+    words = of_request(of_package(of_entrypoint(words[at:])))
+    wrapped = PurePosixPath((*words, "")[0]).name in wrappers()["wrappers"]
+    found = _unwrapped(words, {**given, **environment}, source) if wrapped else [started(words)]
     left = tuple(Omission(one, _WHY["not_run"]) for one in command.dropped)
     return [
         replace(
@@ -515,9 +525,9 @@ def _split(command: ShellCommand, given: Mapping[str, str | None]) -> list[Start
     ]
 
 
-def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | None]) -> list[Start]:
+def _unwrapped(words: Sequence[str], given: _Values, source: RecipeFile) -> list[Start]:
     """What a wrapper starts, with the variables that it gives and itself as left out."""
-    before, found, text = _inside(words)
+    (before, found, text), program = _inside(words), PurePosixPath(words[0]).name
     environment: dict[str, str | None] = {}
     for name, value in zip(before, (*before[1:], ""), strict=False):
         option, _, joined = name.partition("=")
@@ -526,10 +536,10 @@ def _unwrapped(words: Sequence[str], program: str, given: Mapping[str, str | Non
         elif RE["given"].match(name) and not RE["container"].fullmatch(program):
             environment |= dict([pair(name)])
     if text:
-        found = _of_text(text, {**({} if program == "ssh" else given), **environment})
+        found = _of_text(text, {**({} if program == "ssh" else given), **environment}, source)
     named = {*wrappers()["wrappers"]}.difference(wrappers()["plain"])
     outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
-    shown = " ".join(one for one in outer if one != "--")
+    shown = " ".join(one for one in outer if one not in ("", "--"))
     around = [Omission(shown, _WHY["in_toolbox"])] if shown else []
     return [one.within(environment, around) for one in found]
 
@@ -548,16 +558,17 @@ def starts(text: str) -> list[Start]:
     return [*script.found, *script.others]
 
 
-def _of_text(text: str, given: Mapping[str, str | None]) -> list[Start]:
+def _of_text(text: str, given: _Values, source: RecipeFile) -> list[Start]:
     """What a text for a shell with these variables starts; raises ShellError."""
-    script = _Script(given)
+    script = _Script(given, source)
     try:
         script.run(text, 1)
     except ShellError as error:
         raise ShellError(1, error.what, error.inner or _shown(error, text)[0]) from None
     if script.unsure and not script.found:
         raise ShellError(1, script.unsure[0].what, _shown(script.unsure[0], text)[0])
-    return script.found or script.others
+    left = (*script.left, *script.left_behind())
+    return [one.within({}, left) for one in script.found] or script.others
 
 
 def _inside(words: Sequence[str]) -> tuple[Sequence[str], list[Start], str]:
@@ -588,7 +599,7 @@ def _plain(text: str) -> str:
     plain = without_page(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
     plain = of_just(plain) if "{{" in plain else of_make(plain)
     plain = rewritten(with_hosts(plain), DATA / "wrappers.toml")
-    if "`" in plain and not plain.startswith("#!"):
+    if not plain.startswith("#!"):
         plain = "\n".join(map(_of_sentence, plain.split("\n")))
     plain = RE["drive"].sub(lambda one: one[0].replace("\\", "/"), plain)
     if RE["container"].search(plain):
@@ -599,7 +610,10 @@ def _plain(text: str) -> str:
 
 
 def _of_sentence(line: str) -> str:
-    """The commands with a model that a sentence has in backticks; a line without one as it is."""
+    """The commands in backticks of a sentence, or behind a label; a line without one as it is."""
+    label = RE["label"].match(line)
+    if label and label[0].strip() and (label["sure"] or _has_model(line[label.end() :])):
+        return line[label.end() :]
     codes = (
         [] if line.lstrip().startswith("#") else [code for _, code in RE["inline"].findall(line)]
     )
@@ -607,10 +621,10 @@ def _of_sentence(line: str) -> str:
 
 
 def _has_model(code: str) -> bool:
-    """Whether a text is an engine's command that could run, not a mention of it."""
-    line, rest = find(_known(code)) or (None, ())
+    """Whether a text is a command that could run, not a mention of an engine or another server."""
+    line, rest = find(words := _known(code)) or (None, ())
     if line is None or placeholder(code):
-        return False
+        return line is None and len(words) > 1
     flags = [line.flag(word.partition("=")[0]) for word in rest]
     named = any(one and one.key in ("model", "hub") and one.reads == "text" for one in flags)
     return named or bool(line.model_first and rest and re.match(r"[^-].*[/.]", rest[0]))
