@@ -81,3 +81,9 @@ def test_results_of_the_user_come_before_those_of_an_installation(installed):
     (installed.parent / "results").mkdir()
     Path("results").mkdir()
     assert find_results(Path("results")) == Path("results")
+
+
+def test_a_mark_that_an_editor_wrote_in_front_is_no_part_of_a_table(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b'\xef\xbb\xbfname = "mine"\n')
+    assert files.read_toml(path) == {"name": "mine"}
