@@ -11,6 +11,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+# Not by core.files, whose errors are cut by this module.
 _FORMS = tomllib.loads((Path(__file__).parents[1] / "data" / "secrets.toml").read_text("utf-8"))
 _ANY = {name: "|".join(words) for name, words in _FORMS["words"].items()}
 SECRET_NAME = re.compile(rf"(?i)({_ANY['names']})s?\d*$")

@@ -208,11 +208,11 @@ def cells(line: str) -> list[str]:
 
     Posters lose the first or the last pipe, or both; a page's table that is copied has tabs.
     """
-    if "|" in line or line.count("\t") < _FEWEST_PIPES:
-        line = line.strip()
-        parts = _PIPE.split(line.removeprefix("|").removesuffix("|"))
-        if line.count("|") < _FEWEST_PIPES:
-            return []
+    separator = "|" if "|" in line else "\t"
+    if line.count(separator) < _FEWEST_PIPES:
+        return []
+    if separator == "|":
+        parts = _PIPE.split(line.strip().removeprefix("|").removesuffix("|"))
     else:
         parts = line.strip("\n ").split("\t")  # empty ones at the end are cells too
     found = [cell.strip().replace("\\|", "|") for cell in parts]

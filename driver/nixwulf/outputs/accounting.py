@@ -26,6 +26,8 @@ _OPTION = re.compile(r"(?<!\S)--?([A-Za-z][\w-]*)[ =](?:\d[\d.]* )*\Z")
 _NAMED = re.compile(r"(?<![^\s,;(|])([\w.%/-]*[A-Za-z][\w.%/-]*)=\[?\s*\Z")
 _SHARE = re.compile(r"\b\d[\d.]*% ")  # of the name of a column
 _BRACKETS = re.compile(r"\[[^][]*\]|\([^()]*\)")
+# What stands between the words of two numbers: a number, but for a hash, or a mark.
+_APART = re.compile(r"(?<![\w.])\d[\d.,]*+(?![\da-f]{4})|[|,;]+ *|=+ *(?=\S)")
 _LISTED = re.compile(r"\s{0,2}[,/-]\s{0,2}")
 _PART = re.compile(r"\d+(?:\.\d+)?")
 _LONG_LINE = 600
@@ -214,8 +216,7 @@ def _words(before: str, after: str) -> str:
     """The words in front of a number or, where there are none of its own, behind it."""
     if key := _NAMED.search(before):
         return key[1]
-    apart = r"(?<![\w.])\d[\d.,]*+(?![\da-f]{4})|[|,;]+ *|=+ *(?=\S)"
-    front = " ".join(re.split(apart, before)[-1].split())
+    front = " ".join(_APART.split(before)[-1].split())
     back = " ".join(re.split(r"[|,;\]]|(?<!\(s)\)|\d", after)[0].split())
     own = front.rpartition(": ")[2].strip(" :=/~*±([->")
     behind = front.endswith(("(", "/", "±", "[")) or len(front.strip(" :=*~#>")) < len("ms")

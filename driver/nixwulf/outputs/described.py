@@ -222,8 +222,8 @@ class _Description:
             for match in pattern.finditer(line):
                 self._take(match, number, runs, own=own)
         if self.states.search(line):
-            stated = {key: one for key, one in run.shared.items() if key in self.lasting}
-            run.lasting |= stated
+            run = runs[-1]  # the line may have begun another
+            run.lasting |= {key: one for key, one in run.shared.items() if key in self.lasting}
 
     def _take(self, match: re.Match[str], line: int, runs: list[_Run], *, own: bool) -> None:
         """Take what a pattern finds; a metric that a run has once begins the next one.

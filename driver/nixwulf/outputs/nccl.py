@@ -146,9 +146,8 @@ def read(text: str) -> list[Found]:
     warm_up = _WARM_UP.search(text)
     state = ("warm" if int(warm_up[1]) else "cold") if warm_up else None
     # The end of an output alone does not show what it measured.
-    found = metrics(
-        [table], (collective[1] or collective[2]) if collective else "collective", state
-    )
+    called = next(filter(None, collective.groups())) if collective else "collective"
+    found = metrics([table], called, state)
     return [
         Found(
             "collectives",
