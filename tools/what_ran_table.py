@@ -25,13 +25,14 @@ EVALUATED = {"platforms": "platforms", "installers": "packages", "modules": "mod
 NOTHING = "-"
 # What every VM test is made of, beside its own file, what it covers and the machines that it names.
 EVERY_TEST = ("default.nix", "prelude.py")
-# By a word after 'nixwulf' in a test: what of the driver runs then.
+# What of the driver runs with every command, and, by a word after 'nixwulf' in a test, with it.
+EVERY_COMMAND = ("cli/main.py", "cli/options.py", "core", "inventory", "nodes")
 DRIVER = {
-    "bench": ("nodes", "plugins", "sweep"),
-    "deploy": ("nodes", "ops/deploy"),
-    "nodes": ("nodes", "ops/recover"),
-    "preflight": ("nodes", "ops/preflight.py", "plugins/gates"),
-    "update": ("nodes", "ops/deploy"),
+    "bench": ("cli/bench.py", "plugins", "sweep"),
+    "deploy": ("cli/deploy.py", "ops/deploy"),
+    "nodes": ("cli/nodes.py", "ops/recover"),
+    "preflight": ("cli/cluster.py", "ops/preflight.py", "plugins/gates"),
+    "update": ("cli/deploy.py", "ops/deploy"),
 }
 # What of those folders no VM test runs.
 NOT_RUN = ("nodes/lab", "nodes/macos.py", "sweep/recipes", "sweep/reproduce", "sweep/serve")
@@ -118,7 +119,7 @@ class Tree:
         """
         if what not in self.covers:
             return ""
-        folder = self.root / "nixos/tests"
+        folder, driver = self.root / "nixos/tests", self.root / "driver/nixwulf"
         files = self._own_files(what)
         for _ in range(2):  # a machine may be made of another
             text = self._text(files)
@@ -127,15 +128,14 @@ class Tree:
             files += [self.root / "nixos" / name, self.root / name, self.root / f"{name}.nix"]
             files += self._files_of_installer(name)
         for command in {*re.findall(r"nixwulf (\w+)", text)} & DRIVER.keys():
-            files += [self.root / "driver/nixwulf" / part for part in DRIVER[command]]
+            files += [driver / part for part in EVERY_COMMAND + DRIVER[command]]
         files += [folder / name for name in EVERY_TEST]
-        not_run = [self.root / "driver/nixwulf" / part for part in NOT_RUN]
         found = {
             inner
             for path in files
             for inner in (path.rglob("*") if path.is_dir() else (path,))
             if inner.is_file() and "__pycache__" not in inner.parts
-            if not any(inner.is_relative_to(part) for part in not_run)
+            if not any(inner.is_relative_to(driver / part) for part in NOT_RUN)
         }
         digest = hashlib.sha256()
         for path in sorted(found):

@@ -1,6 +1,5 @@
 """The benchmarks of the machines themselves, on real programs, and what their faults leave."""
 
-import subprocess
 import threading
 import time
 from functools import partial
@@ -119,19 +118,6 @@ def hpl_plan(cluster, **options):
     return plan_for(cluster, "hpl", fabric="rdma-like", nb=80, threads=1, **options)
 
 
-@pytest.fixture
-def two_slots():
-    """Ranks on two nodes of a lab: Open MPI 5.0.7 of Debian 13 counts one slot for both.
-
-    Seen on 2026-11-29 with '--host A:1,B:1 --map-by slot'; with slot:oversubscribe it runs. On two
-    machines Open MPI 5 counts two (vm-hpl).
-    """
-    words = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True)
-    if "(Open MPI) 5." in words.stdout:
-        pytest.skip("Open MPI 5 counts the nodes of a lab as one")
-
-
-@pytest.mark.usefixtures("two_slots")
 def test_hpl_over_two_nodes_may_be_silent_and_passes_its_residual_check(run, cluster):
     limits = {"wall_s": 120, "progress_s": 6}
     gflops, seconds = metrics_of(run(hpl_plan(cluster, n=400, samples=2, limits=limits)))
@@ -140,7 +126,6 @@ def test_hpl_over_two_nodes_may_be_silent_and_passes_its_residual_check(run, clu
     assert (gflops["conditions"]["p"], gflops["conditions"]["q"]) == (1, 2)
 
 
-@pytest.mark.usefixtures("two_slots")
 def test_a_rank_that_is_killed_is_failed(run, nodes, cluster):
     kill = once_running(nodes, "n2", "hpcc", lambda: signal_program(nodes, "n2", "hpcc", "-KILL"))
     record = run(hpl_plan(cluster, n=2000), kill)
@@ -148,7 +133,6 @@ def test_a_rank_that_is_killed_is_failed(run, nodes, cluster):
     assert "hpcc" in record["failure"]["reason"]
 
 
-@pytest.mark.usefixtures("two_slots")
 def test_a_rank_that_is_stopped_is_a_hang(run, nodes, cluster):
     stop = once_running(nodes, "n2", "hpcc", lambda: signal_program(nodes, "n2", "hpcc", "-STOP"))
     limits = {"wall_s": 120, "progress_s": PROGRESS_S}

@@ -151,7 +151,8 @@ def test_a_build_that_failed_is_shown(flake):
         *("nixos/tests/switch.nix", "nixos/tests/switch/new.py", "nixos/tests/prelude.py"),
         *("nixos/tests/default.nix", "nixos/tests/machines/knock.py", "modules/engine.nix"),
         *("nixos/platforms/generic-x86_64/new.nix", "driver/nixwulf/sweep/session.py"),
-        "driver/nixwulf/plugins/engines/vllm/__init__.py",
+        *("driver/nixwulf/plugins/engines/vllm/__init__.py", "driver/nixwulf/cli/bench.py"),
+        *("driver/nixwulf/core/files.py", "driver/nixwulf/inventory/cluster.py"),
     ],
 )
 def test_a_result_of_before_a_change_of_what_it_is_made_of_is_stale(flake, changed):

@@ -70,15 +70,15 @@ def execute(run: Run, job: Job) -> OwnedProcess:
 def arguments(run: Run, job: Job, major: int) -> list[str]:
     """The command line of mpirun.
 
-    run: of the case; its fabric is the only network that MPI uses. major: version of Open MPI; from
-    5 on its options have other names.
+    run: its fabric is the only network that MPI uses. major: of Open MPI; from 5 options differ.
     """
     prrte = major >= _PRRTE_MAJOR
     hosts = ",".join(f"{run.meeting_address(node)}:{job.ranks_per_node}" for node in run.nodes)
     argv = ["mpirun", "-np", str(job.ranks_per_node * len(run.nodes)), "--host", hosts]
     # Open MPI binds each of one or two ranks to a single core, and with it all of BLAS' threads.
-    argv += ["--map-by", "slot", "--bind-to", "none", "--wdir", job.folder]
-    argv += ["--mca", "pml", "ob1"]
+    # Open MPI 5 counts the slots of the lab's nodes, which are one machine, as those of one node.
+    argv += ["--map-by", "slot:oversubscribe" if prrte else "slot", "--bind-to", "none"]
+    argv += ["--wdir", job.folder, "--mca", "pml", "ob1"]
     if run.meeting_subnet is not None:
         subnet = str(run.meeting_subnet)
         argv += ["--mca", "btl", "self,sm,tcp" if prrte else "self,vader,tcp"]

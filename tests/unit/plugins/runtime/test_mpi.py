@@ -34,8 +34,8 @@ def test_open_mpi_4_stays_on_the_fabric_and_prints_its_daemons_commands(tmp_path
 def test_open_mpi_5_has_the_options_of_prrte(tmp_path):
     run = run_of(tmp_path, "hpl", fabric="gbe5", n=1000)
     assert line(run, 5) == (
-        "mpirun -np 4 --host 10.77.3.11:2,10.77.3.12:2 --map-by slot --bind-to none "
-        "--wdir /tmp/nixwulf-x-r0 --mca pml ob1 --mca btl self,sm,tcp "
+        "mpirun -np 4 --host 10.77.3.11:2,10.77.3.12:2 --map-by slot:oversubscribe "
+        "--bind-to none --wdir /tmp/nixwulf-x-r0 --mca pml ob1 --mca btl self,sm,tcp "
         "--mca btl_tcp_if_include 10.77.3.0/24 --mca btl_tcp_port_min_v4 32768 "
         "--mca btl_tcp_port_range_v4 28232 --prtemca prte_if_include 10.77.3.0/24 "
         "--prtemca plm_ssh_agent echo --prtemca plm_ssh_no_tree_spawn 1 "
