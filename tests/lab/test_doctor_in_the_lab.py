@@ -7,6 +7,7 @@ from lab_under_test import cluster_of
 
 from nixwulf.inventory.cluster import Node, Shape
 from nixwulf.nodes.ssh import connect
+from nixwulf.ops.doctor import load
 from nixwulf.ops.doctor.examine import doctor
 
 
@@ -97,6 +98,8 @@ def test_a_tree_of_sysfs_that_is_bound_over_a_node_is_read_as_its_own(lab, nodes
         f"{CARD}/link_layer": "Ethernet",
         f"{CARD}/gids/2": "0000:0000:0000:0000:0000:ffff:0a5a:000b",
         f"{CARD}/gid_attrs/types/2": "IB/RoCE v1",
+        "/sys/class/hwmon/hwmon7/name": "amdgpu",
+        "/sys/class/hwmon/hwmon7/power1_average": "14250000",
     }
     words = [word for pair in files.items() for word in pair]
     done = nodes["n2"].run(["sh", "-c", TREE, "sh", "/tmp/class-of-n2", *words], timeout_s=20)
@@ -111,6 +114,7 @@ def test_a_tree_of_sysfs_that_is_bound_over_a_node_is_read_as_its_own(lab, nodes
         ("n2", "pcie-lanes"): "wrong",
         ("n2", "roce-gid"): "warning",
     }
+    assert load._watts(nodes["n2"])["amdgpu:hwmon7"] == pytest.approx(14.25)
 
 
 def test_a_node_that_does_not_answer_is_wrong_and_the_other_is_examined(lab, nodes):

@@ -18,10 +18,10 @@ import house
 # merging small files of one idea and by docstrings without what a name and a type say.
 # The median of a file's lines is above its limit since issue 36 merged small files: it asks for
 # files of 250 to 450 lines. `tools/house.py --lines` counts today's.
-# issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,590.
+# issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,634.
 # issue 38: +3,000 lines, of which the first slice of serve has taken 2,139.
 REACHED = {
-    "lines of Python": 56_746 + 1_590 + 2_139,
+    "lines of Python": 56_746 + 1_634 + 2_139,
     "files of it": 220 + 8 + 10,
     "median lines of a file": 257,
     "parameters and results with Any": 348,

@@ -10,14 +10,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from nixwulf.core.errors import InputError, NixwulfError
+from nixwulf.core.files import shipped_text
 from nixwulf.core.interrupts import Pool, wait
 from nixwulf.core.text import amount, plural
 from nixwulf.inventory.cluster import Cluster, Fabric
 from nixwulf.inventory.platforms import memory_bandwidth_gbs
 from nixwulf.llm import Model, place
 from nixwulf.llm.random_model import RandomModel
-from nixwulf.nodes import link
+from nixwulf.nodes import link, power
 from nixwulf.nodes.facts import NodeReading, gather_readings
+from nixwulf.nodes.process import OwnedProcess
 from nixwulf.nodes.ssh import Connection, each
 from nixwulf.ops.doctor.findings import Finding, State, Subject, faults, judge
 from nixwulf.ops.doctor.machine import CHECKS
@@ -103,7 +105,7 @@ while :; do
 done
 """
 _ON_CPUS = {"CPU", "BLAS", "RPC"}
-_UNDER_LOAD = ("gpu-clock", "temperature")
+_UNDER_LOAD = ("gpu-clock", "load-watts", "temperature")
 _SLOW = "see the lines on clocks, heat and memory; 'nixwulf explain' of a 'bench smoke' tells more"
 _INSTALL = "run 'nixwulf engines install' with these nodes, or put llama.cpp on their PATH"
 
@@ -116,6 +118,30 @@ def load_machines(
     step(f"Loading {plural(len(real), 'machine')} for {_LOAD_S} s by llama-bench.")
     for found in each(lambda one: list(_loaded(connections[one.node.name], one)), real):
         yield from found
+
+
+def _watts(node: Connection) -> dict[str, float]:
+    """Mean watts of each source of a machine over _LOOK_S; none where it tells none."""
+    script = shipped_text("nodes/power/sampler.sh")
+    with tempfile.TemporaryDirectory(prefix="nixwulf-") as folder:
+        argv = ["sh", "-c", script, "sh", "", "0.5"]
+        sampler = OwnedProcess.start(node, "power", argv, {}, Path(folder), background=True)
+        try:
+            wait(_LOOK_S)
+        finally:
+            sampler.stop()
+        series = power.parse(sampler.output).series
+    of_power = {
+        name: list(points) if name.startswith("rapl:") else power.integral(points)
+        for name, points in series.items()
+        if name.startswith(("rapl:", "amdgpu:", "nvidia:", "pmic", "powermetrics"))
+    }
+    means = {
+        name: power.average(joules, [(joules[0][0], joules[-1][0])])
+        for name, joules in of_power.items()
+        if len(joules) >= power.LEAST_POINTS
+    }
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _loaded(node: Connection, subject: Subject) -> Iterator[Finding]:
@@ -131,7 +157,7 @@ def _loaded(node: Connection, subject: Subject) -> Iterator[Finding]:
         command = ["sh", "-c", _BENCH, "sh", placed.path, program]
         with Pool(1) as pool:
             bench = pool.submit(node.run, command, timeout_s=_LIMIT_S)
-            wait(_LOOK_S)
+            watts = _watts(node)
             (reading,) = gather_readings([node], (), faults()).values()
             done = bench.result()
             rows = llama_bench.parse(done.stdout if done.returncode == 0 else done.stderr)
@@ -139,7 +165,8 @@ def _loaded(node: Connection, subject: Subject) -> Iterator[Finding]:
         yield finding("unknown", f"llama-bench did not run: {error}", "a result", _INSTALL)
         return
     if isinstance(reading, NodeReading):
-        hot = replace(subject, reading=reading)
+        lines = {**reading.lines, "@watts": [f"{name} {mean:.1f}" for name, mean in watts.items()]}
+        hot = replace(subject, reading=replace(reading, lines=lines))
         yield from (one for one in judge(hot, [hot], CHECKS) if one.check in _UNDER_LOAD)
     size, backend = placed.bytes or 0, rows[0].backend
     speed = statistics.median(row.mean for row in rows if row.metric == "decode")

@@ -423,6 +423,23 @@ def _gpu_clock(subject: Subject, check: Check) -> Iterator[Remark]:
         yield check.when(busy and now < check.numbers["least_share"] * most, read)
 
 
+def _load_watts(subject: Subject, check: Check) -> Iterator[Remark]:
+    """Judge what load.py sampled while the machine computed; without a load there is nothing."""
+    chips = {row.get("name", "") for row in _nvidia(subject)} | subject.facts.hardware.targets
+    floor = next((one for one in check.numbers["floors"] if one["chip"] in chips), None)
+    for line in subject.reading.lines.get("@watts", ()):
+        source, _, text = line.partition(" ")
+        watts = _number(text)
+        if watts is None:
+            continue
+        read = f"{source} takes {watts:g} W under load"
+        if floor is None or not source.startswith(("amdgpu:", "nvidia:")):
+            yield check.ok(read, "no figure is known of it")
+            continue
+        state = check.state if watts < floor["least"] else "ok"
+        yield Remark(state, read, f"{floor['least']} W or more", floor["source"])
+
+
 def _temperature(subject: Subject, check: Check) -> Iterator[Remark]:
     for files in subject.folders("/sys/class/hwmon/hwmon*").values():
         now, most = (_number(files.get(f"temp1_{part}")) for part in ("input", "crit"))

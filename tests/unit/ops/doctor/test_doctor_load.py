@@ -2,7 +2,7 @@
 
 import json
 from subprocess import CompletedProcess
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -70,13 +70,13 @@ def rows(tokens_a_second, backends="Vulkan"):
     return "".join(f"{json.dumps(one)}\n" for one in found)
 
 
-def machine(monkeypatch, printed, status=0, reading="doctor/strix-halo.txt"):
+def machine(monkeypatch, printed, status=0, watts=MappingProxyType({})):
     """What the load finds on a Framework Desktop whose llama-bench prints so, and ends so."""
-    monkeypatch.setattr(load, "_LOOK_S", 0)
+    monkeypatch.setattr(load, "_watts", lambda node: watts)
     monkeypatch.setattr(load, "place", lambda model, *rest: PlacedModel(model, "/m", WEIGHTS))
     # hand-made: where the program is (form: nodes/facts.sh)
     programs = "/bin/llama-bench\n--\n" if status is not None else "--\n"
-    hot = NodeReading.of(programs + fixture(reading).partition("--\n")[2])
+    hot = NodeReading.of(programs + fixture("doctor/strix-halo.txt").partition("--\n")[2])
     monkeypatch.setattr(load, "gather_readings", lambda *_: {"n1": hot})
     done = CompletedProcess([], status or 0, "" if status else printed, printed)
     node = SimpleNamespace(node=Node("n1", "", "n1"), run=lambda *_, **__: done)
@@ -96,6 +96,14 @@ def test_clocks_and_heat_are_judged_by_what_was_read_under_the_load(monkeypatch)
     found = machine(monkeypatch, rows(300.0))
     assert found["gpu-clock"].state == "ok"
     assert set(found) == {"gpu-clock", "load-decode"}
+
+
+@pytest.mark.parametrize(("watts", "state"), [(61.5, "ok"), (12.0, "warning")])
+def test_watts_under_the_load_are_judged_by_what_the_chip_takes(monkeypatch, watts, state):
+    found = machine(monkeypatch, rows(300.0), watts={"amdgpu:hwmon4": watts})["load-watts"]
+    assert found.state == state
+    assert f"{watts:g} W" in found.read
+    assert "30 W" in found.expected
 
 
 def test_a_gpu_that_does_not_compute_is_named(monkeypatch):
