@@ -112,6 +112,8 @@ def build(tools, tmp_path):
     python = Path(sys.executable).resolve()
     base = Path(sys.base_prefix)
     shown = {*filter(os.path.isdir, LIBRARIES), sysconfig.get_path("purelib")}
+    # Debian's pip reads its system's certificates when it is imported.
+    shown |= {*filter(os.path.isdir, ["/etc/ssl/certs"])}
     shown |= {str(python), sysconfig.get_path("stdlib")} if base == Path("/usr") else {str(base)}
     namespaces = ["--mount", "--net", "--pid", "--fork", "--kill-child"]
     if os.getuid() != 0:

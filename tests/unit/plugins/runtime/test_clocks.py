@@ -98,8 +98,10 @@ def test_a_caller_that_asks_rarely_sees_no_hang_where_there_is_progress():
 @pytest.mark.parametrize("fail", [(1,), (2,), (2, 3)])
 def test_a_look_that_failed_says_nothing_of_the_run(fail):
     looks = Looks(rate=20 * LEAST, fail=fail)
-    until(time.monotonic() + 3 * PROGRESS_S, clocks_of(looks))
-    assert looks.count > max(fail)
+    clocks = clocks_of(looks)
+    until(time.monotonic() + 3 * PROGRESS_S, clocks)
+    while looks.count <= max(fail):  # on a busy machine looks come late; the run's deadline ends it
+        until(time.monotonic() + PROGRESS_S, clocks)
 
 
 def test_a_node_that_never_answers_is_named():
