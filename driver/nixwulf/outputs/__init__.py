@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import cast
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.metric import Metric
@@ -87,9 +87,9 @@ class Found:
     metrics: Sequence[Metric]
     machines: bool = False
     nodes: Nodes = ANY
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    engine: Mapping[str, Any] = field(default_factory=dict)
-    model: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    engine: Mapping[str, str] = field(default_factory=dict)
+    model: Mapping[str, object] = field(default_factory=dict)
     transport: str | None = None
     parallelism: str | None = None
     fabric: str | None = None
@@ -124,7 +124,7 @@ def all_tools() -> dict[str, Tool]:
     return cast(dict[str, Tool], discover(sys.modules[__name__], "TOOL"))
 
 
-def documents(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
+def documents(metrics: Iterable[Metric]) -> list[dict[str, object]]:
     """The metrics of a case as in a record; what is None or empty is left out.
 
     One that another of its name and conditions precedes is of a later pass. Raises ParseError for
@@ -167,7 +167,7 @@ def model_of(name: str) -> dict[str, str]:
     return {"name": name} if name.strip() else {}
 
 
-def present(block: Mapping[str, Any]) -> dict[str, Any]:
+def present(block: Mapping[str, object]) -> dict[str, object]:
     """Keep what a block has: absent keys, not empty ones."""
     return {key: value for key, value in block.items() if value not in (None, "", {})}
 
@@ -188,7 +188,7 @@ _FEWEST_PIPES = 2
 _PIPE = re.compile(r"(?<!\\)\|")
 
 
-def json_object(tool: str, text: str) -> dict[str, Any]:
+def json_object(tool: str, text: str) -> dict[str, object]:
     """The one object that a text is; its numbers may be NaN and Infinity, which Python knows."""
     try:
         value = json.loads(text)

@@ -78,7 +78,9 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     except ParseError:
         return Account((), (), whole=False)
     budget = _READ // max(len(cut), 1) // (1 if cut is text else 3)
-    kinds = _kinds(list(_tokens(cut)), budget)
+    tokens = list(_tokens(cut))
+    each = 2 * len(tokens) < budget  # each number is looked at alone, else those of a kind together
+    kinds = [*grouped((one.start if each else one.kind, one) for one in tokens).values()]
     ends = [token for alike in kinds for token in (*alike[:1], *alike[1:][-1:])]
     unused, reads = _unused(lambda some: _answer(read, cut, some) == whole, ends, budget)
     # A 0 may be what makes a reader pass over a number: without it the answer is the same.
@@ -106,13 +108,6 @@ def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool =
     )
     rest += tuple((line, one[1], "an address") for line, one in hosts if line in near)
     return Account(tuple(named), rest, whole=cut is text and reads < budget)
-
-
-def _kinds(tokens: Sequence[_Token], budget: int) -> list[list[_Token]]:
-    """Group tokens of one kind or, where each can be looked at, each alone."""
-    each = 2 * len(tokens) < budget
-    kinds = grouped((token.start if each else token.kind, token) for token in tokens)
-    return list(kinds.values())
 
 
 def _answer(

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from nixwulf import outputs
 from nixwulf.core.files import DATA, read_toml
@@ -34,6 +34,7 @@ _SPLIT = {"tensor": "tensor_parallel", "pipeline": "pipeline_parallel"}
 _SETTING = re.compile(r"\b(\w+) = (-?[0-9]{1,15})\b")
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _LONGEST_LINE = 4096
+_Values = dict[str, float | str]
 # A text and the colon of a key, a bracket of either side, or a word; whole or not.
 _JSON = re.compile(r'"([^"\\\n]*+(?:\\.[^"\\\n]*+)*)"(\s*:)?|([\[{])|([\]}])|([\w.+-]+)')
 
@@ -42,10 +43,18 @@ class _Said(NamedTuple):
     """A pattern's finds: of the run, all its metrics, its section, its own, and beside."""
 
     subject: dict[str, str]
-    shared: dict[str, Any]
-    section: dict[str, Any]
-    own: dict[str, Any]
-    beside: dict[str, Any]
+    shared: _Values
+    section: _Values
+    own: _Values
+    beside: _Values
+
+
+class _Table(TypedDict):
+    """A table of an output: names that its head has, and what its columns are."""
+
+    head: Sequence[str]
+    columns: Mapping[str, str]
+    repeats: NotRequired[Sequence[str]]
 
 
 @dataclass
@@ -59,14 +68,14 @@ class _Run:
 
     line: int = 0
     subject: dict[str, str] = field(default_factory=dict)
-    shared: dict[str, Any] = field(default_factory=dict)
-    section: dict[str, Any] = field(default_factory=dict)
-    lasting: dict[str, Any] = field(default_factory=dict)
-    observed: dict[str, Any] = field(default_factory=dict)
+    shared: _Values = field(default_factory=dict)
+    section: _Values = field(default_factory=dict)
+    lasting: _Values = field(default_factory=dict)
+    observed: _Values = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
-    table: Mapping[str, Any] = field(default_factory=dict)
+    table: _Table | None = None
     above: dict[str, str] = field(default_factory=dict)
 
     def next(self, line: int) -> _Run:
@@ -85,7 +94,7 @@ class _Run:
         for key in (unsure - lasting) & self.shared.keys():
             del self.shared[key]
 
-    def differing(self, subject: Mapping[str, str], shared: Mapping[str, Any]) -> set[str]:
+    def differing(self, subject: Mapping[str, str], shared: _Values) -> set[str]:
         """The keys that another line of the run has another value for."""
         both = ((self.subject, subject), (self.shared, shared))
         return {key for old, new in both for key in new if old.get(key, new[key]) != new[key]}
@@ -114,7 +123,7 @@ class _Description:
         known = {**read_toml(path.with_stem(own.get("like", path.stem))), **own}
         self.document = known
         self.name: str = known["name"]
-        self.metrics: Mapping[str, Any] = known["metrics"]
+        self.metrics: Mapping[str, Mapping[str, Any]] = known["metrics"]
         self.sections = set(known.get("sections", ()))
         self.lasting = set(known.get("lasting", ()))
         self.conditions = self.sections | set(known.get("conditions", ()))
@@ -130,7 +139,7 @@ class _Description:
         self.settings: str = known.get("settings", "")
         self.sources = [re.compile(one) for one in known.get("sources", ())]
         self.unless = re.compile("|".join(known.get("unless", [_NEVER])), re.MULTILINE)
-        self.tables: Sequence[Mapping[str, Any]] = known.get("tables", ())
+        self.tables: Sequence[_Table] = known.get("tables", ())
 
     def recognises(self, text: str) -> bool:
         """One of its marks, in a line with a result or their head, or its words for a failure."""
@@ -156,7 +165,7 @@ class _Description:
         yield from _objects(text) if self.document.get("json") else ()
         yield from _grids(text, self.document["grids"]) if "grids" in self.document else ()
 
-    def _head(self, line: str) -> tuple[list[str], Mapping[str, Any]]:
+    def _head(self, line: str) -> tuple[list[str], _Table | None]:
         """The columns of a table that a line is the head of, and the table; else none."""
         for table in self.tables:
             if all(name in line for name in table["head"]) and len(line) < _LONGEST_LINE:
@@ -168,7 +177,7 @@ class _Description:
                     names[0] = whole[0]
                 if set(table["head"]) <= set(names):
                     return names, table
-        return [], {}
+        return [], None
 
     def read(self, text: str) -> list[outputs.Found]:
         """A case a run; raises ParseError where there is none."""
@@ -213,7 +222,7 @@ class _Description:
             run.line = run.line or number
             for name, value in _SETTING.findall(line):
                 (run.shared if name in self.conditions else run.observed)[name] = int(value)
-        elif row := _row(run.names, line):
+        elif run.table and (row := _row(run.names, line)):
             for name in run.table.get("repeats", ()):
                 run.above[name] = row[name] = row.get(name) or run.above.get(name, "")
             run.metrics += self._row(row, run.table, number)
@@ -270,9 +279,7 @@ class _Description:
     def _name(self, value: str) -> str:
         return str(self.metrics[value].get("name", value))
 
-    def _metric(
-        self, value: str, text: str, conditions: Mapping[str, Any], observed: Mapping[str, Any]
-    ) -> Metric:
+    def _metric(self, value: str, text: str, conditions: _Values, observed: _Values) -> Metric:
         """A number, or a mean with its deviation, in the unit of records; raises ParseError."""
         known = self.metrics[value]
         numbers = outputs.mean_and_deviation(text.rstrip("% "))
@@ -281,8 +288,8 @@ class _Description:
         times = known.get("times", 1)
         over = float(observed[known["over"]]) if "over" in known else 1.0
         mean, deviation = _times(numbers[0] / (over or 1.0), times), numbers[1]
-        name = self._name(value)
-        if "together" in known and conditions.get("concurrency", 1) > 1:
+        name, slots = self._name(value), conditions.get("concurrency", 1)
+        if "together" in known and not isinstance(slots, str) and slots > 1:
             name = known["together"]
         return Metric(
             name,
@@ -294,7 +301,7 @@ class _Description:
             stddev=None if deviation is None else _times(deviation, times),
         )
 
-    def _row(self, row: Mapping[str, str], table: Mapping[str, Any], line: int) -> Iterator[Metric]:
+    def _row(self, row: Mapping[str, str], table: _Table, line: int) -> Iterator[Metric]:
         columns = table["columns"]
         called = {columns[name]: cell for name, cell in row.items() if name in columns and cell}
         conditions = {k: _value(v) for k, v in called.items() if k in self.conditions}
@@ -305,7 +312,7 @@ class _Description:
             if key not in self.metrics and key not in self.conditions
         }
         for value, text in called.items():
-            if value in self.metrics and conditions.get(self.metrics[value].get("of")) != 0:
+            if value in self.metrics and conditions.get(self.metrics[value].get("of", "")) != 0:
                 try:
                     yield self._metric(value, text, conditions, beside)
                 except outputs.ParseError as error:
@@ -322,7 +329,7 @@ class _Description:
             engine={"name": known["engine"]} if "engine" in known else {},
         )
 
-    def _found(self, run: _Run, parameters: Mapping[str, Any], text: str) -> outputs.Found:
+    def _found(self, run: _Run, parameters: Mapping[str, object], text: str) -> outputs.Found:
         known, subject = self.document, run.subject
         version = subject.get("version", "")
         note = subject.get("note") or (f"{self.name} {version}" if version else "")
@@ -332,7 +339,7 @@ class _Description:
         means = known.get("values", {})
         count = int(subject.get("nodes", 0))
         stated = outputs.exactly(count, plural(count, "node")) if count else case.nodes
-        split = {name: run.shared[key] for name, key in _SPLIT.items() if key in run.shared}
+        split = {name: int(run.shared[key]) for name, key in _SPLIT.items() if key in run.shared}
         if split and not count:
             gpus = math.prod(split.values())
             words = " and ".join(f"{key} parallelism {size}" for key, size in split.items())
@@ -462,7 +469,7 @@ def _split(line: str) -> list[str]:
         return [""]
 
 
-def _value(text: str, times: int = 1) -> int | float | str:
+def _value(text: str, times: int = 1) -> float | str:
     if times == 1 and _WHOLE.fullmatch(text):
         return int(text)
     return _times(float(text), times) if re.fullmatch(outputs.NUMBER, text) else text

@@ -81,8 +81,9 @@ def parse(text: str, *, whole: bool = True) -> Inference:
         if whole:
             _refuse(len(lines), f"{prediction.tokens} lines of tokens, not {len(tokens)}")
         batches = tokens = ()
-    last = [_last(lines, kind) for kind in ("Eval", "Pred")]
-    predicted = (last[0], last[1]) if batches and tokens else None
+    kinds = {n: found[1] for n, one in enumerate(lines) if (found := _STEP.fullmatch(one))}
+    last = {kind: number for number, kind in kinds.items()}
+    predicted = (last["Eval"], last["Pred"]) if batches and tokens else None
     return Inference(evaluation, prediction, batches, tokens, predicted)
 
 
@@ -132,15 +133,6 @@ def read(text: str) -> list[Found]:
 
 
 TOOL = Tool(ENGINE, recognises, read, failed=Found("dllama", (), engine={"name": ENGINE}))
-
-
-def _last(lines: list[str], kind: str) -> int:
-    found = (
-        number
-        for number, line in enumerate(lines)
-        if (match := _STEP.fullmatch(line)) and match[1] == kind
-    )
-    return max(found, default=0)
 
 
 def _block(lines: list[str], name: str) -> Speed:

@@ -12,7 +12,6 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed, json_object
@@ -77,7 +76,7 @@ class _Test:
     seconds: int | None
     warm: bool | None
     ends: frozenset[tuple[str, str]]
-    observed: Mapping[str, Any] = field(default_factory=dict)
+    observed: Mapping[str, object] = field(default_factory=dict)
 
 
 def parse(text: str) -> dict[str, Flow]:
@@ -155,40 +154,53 @@ def _flows(text: str) -> tuple[dict[str, Flow], str | None]:
         try:
             error = str(document["error"]) if "error" in document else None
             return _from_json(document), error
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
+        except (KeyError, TypeError, ValueError, OverflowError) as problem:
             raise ParseError(
                 f"iperf3's JSON from line 1 on lacks what a test has, at {problem}."
             ) from None
     return _from_text(text)
 
 
-def _from_json(document: Mapping[str, Any]) -> dict[str, Flow]:
-    end = document.get("end") or {}
-    test = document.get("start", {}).get("test_start", {})
+def _from_json(document: Mapping[str, object]) -> dict[str, Flow]:
+    end, intervals = _object(document.get("end")), document.get("intervals")
+    test = _object(_object(document.get("start")).get("test_start"))
     first = "reverse" if test.get("reverse") else "forward"
     flows = {}
     for direction, suffix in ((first, ""), ("reverse", "_bidir_reverse")):
         rows = tuple(
-            IntervalRow(float(row["start"]), float(row["end"]), _gbps(row))
-            for interval in document.get("intervals", ())
-            if (row := interval.get(f"sum{suffix}")) and not row.get("omitted")
+            IntervalRow(_number(row, "start"), _number(row, "end"), _gbps(row))
+            for interval in (intervals if isinstance(intervals, list) else ())
+            if (row := _object(_object(interval).get(f"sum{suffix}"))) and not row.get("omitted")
         )
-        sent, received = (end.get(f"sum_{what}{suffix}") for what in ("sent", "received"))
+        sent, received = (_object(end.get(f"sum_{one}{suffix}")) for one in ("sent", "received"))
         if rows or sent or received:
             flows[direction] = Flow(
                 rows,
                 _gbps(sent) if sent else None,
                 _gbps(received) if received else None,
-                int(sent["retransmits"]) if sent and "retransmits" in sent else None,
+                int(_number(sent, "retransmits")) if "retransmits" in sent else None,
             )
     return flows
 
 
-def _gbps(entry: Mapping[str, Any]) -> float:
-    rate = float(entry["bits_per_second"])
-    if not 0 <= rate < math.inf:
-        raise ValueError(f"bits_per_second {rate:g}")
-    return round(rate / 1e9, 6)
+def _object(value: object) -> Mapping[str, object]:
+    """An object of its JSON, empty where there is none; raises TypeError for another value."""
+    if isinstance(value, dict):
+        return value
+    if value:
+        raise TypeError(f"a {type(value).__name__}")
+    return {}
+
+
+def _number(entry: Mapping[str, object], key: str) -> float:
+    value = entry[key]
+    if not isinstance(value, int | float | str) or not 0 <= float(value) < math.inf:
+        raise ValueError(f"{key} {value!s:.40}")
+    return float(value)
+
+
+def _gbps(entry: Mapping[str, object]) -> float:
+    return round(_number(entry, "bits_per_second") / 1e9, 6)
 
 
 def _from_text(text: str) -> tuple[dict[str, Flow], str | None]:
@@ -283,8 +295,8 @@ def _length(rows: Sequence[IntervalRow]) -> float | None:
 
 
 def _test_of_json(text: str) -> _Test:
-    start = json.loads(text).get("start", {})
-    test = start.get("test_start", {})
+    start = _object(json.loads(text).get("start"))
+    test = _object(start.get("test_start"))
     found, keys = start.get("connected"), ("local_host", "remote_host")
     connected = [one for one in (found if isinstance(found, list) else ()) if isinstance(one, dict)]
     ends = [(str(one[keys[0]]), str(one[keys[1]])) for one in connected if set(keys) <= one.keys()]
@@ -298,7 +310,7 @@ def _test_of_json(text: str) -> _Test:
     )
 
 
-def _count(value: Any) -> int | None:
+def _count(value: object) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Any
 
 from nixwulf import outputs
 from nixwulf.core.files import DATA, read_toml
@@ -92,7 +91,7 @@ class LlamaBenchRow:
     build_commit: str = ""
     build_number: int | None = None
     line: int = 0
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def metric(self) -> str:
@@ -102,7 +101,7 @@ class LlamaBenchRow:
         return "decode" if self.n_gen else "prompt"
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Return a run's settings, by the keys of its JSON; rows that agree share it."""
         found = self.details
         names = _settings_among(tuple(found))
@@ -142,17 +141,17 @@ def read(text: str) -> list[Found]:
     numbers = {row.line for row in rows}
     lines = ["" if n in numbers else line for n, line in enumerate(text.splitlines(), 1)]
     begins = _begins(lines, numbers)
-    groups: dict[tuple[Any, ...], list[LlamaBenchRow]] = {}
+    groups: dict[tuple[int, tuple[object, ...]], list[LlamaBenchRow]] = {}
     for row in rows:
         file = str(row.details.get("model_filename"))
         split = row.settings.get("split_mode", "layer")
         run = bisect.bisect(begins, row.line) - 1
-        key = (run, row.model, *_sizes(row).values(), file, row.backend, row.rpc_servers, split)
-        groups.setdefault((*key, row.build_commit), []).append(row)
+        key = (row.model, *_sizes(row).values(), file, row.backend, row.rpc_servers, split)
+        groups.setdefault((run, (*key, row.build_commit)), []).append(row)
     ends = [*(begin - 1 for begin in begins[1:]), len(lines)]
     warnings = {
         run: _warnings(lines[begins[run] - 1 : ends[run]], begins[run])
-        for run in {key[0] for key in groups}
+        for run in {run for run, _ in groups}
     }
     ordered = [row.line for row in rows]
     last = {
@@ -163,7 +162,7 @@ def read(text: str) -> list[Found]:
     # A failure is of the case that has the last row before it, where there is one.
     return [
         _case(own, warnings[run][1] if last.get(run, 0) in (0, *(row.line for row in own)) else ())
-        for (run, *_), own in groups.items()
+        for (run, _), own in groups.items()
     ]
 
 
@@ -244,7 +243,7 @@ def _json_rows(text: str) -> Iterator[LlamaBenchRow]:
             yield _keyed_row(row, begin + 1)
 
 
-def _within(value: Any) -> Iterator[Mapping[str, Any]]:
+def _within(value: object) -> Iterator[Mapping[str, object]]:
     """The rows in a value, however deep, in their order; also in texts that are JSON."""
     left = [value]
     while left:
@@ -295,7 +294,7 @@ def _separated(line: str, quote: str) -> list[str]:
         return []
 
 
-def _keyed_row(values: Mapping[str, Any], line: int) -> LlamaBenchRow:
+def _keyed_row(values: Mapping[str, object], line: int) -> LlamaBenchRow:
     """A row of json, jsonl, csv or sql; their keys are the same."""
     prompt, gen = _count(values, "n_prompt", line), _count(values, "n_gen", line)
     depth = _count(values, "n_depth", line) if "n_depth" in values else 0
@@ -435,14 +434,14 @@ def _rpc_servers(backend: str, endpoints: set[str], named: set[str] | None) -> i
     return 0 if backend and "RPC" not in backend else None
 
 
-def _count(values: Mapping[str, Any], key: str, line: int) -> int:
+def _count(values: Mapping[str, object], key: str, line: int) -> int:
     text = str(values.get(key))
     if not (text.isascii() and text.isdecimal() and len(text) < len("1000000000")):
         raise ParseError(f"llama-bench, line {line}: {key} is {text[:40]!r}, expected a count.")
     return int(text)
 
 
-def _speed(value: Any, line: int) -> float:
+def _speed(value: object, line: int) -> float:
     text = str(value)
     if not _SPEED.fullmatch(text):
         raise ParseError(f"llama-bench, line {line}: {text[:40]!r} is no speed, expected '55.73'.")
@@ -501,12 +500,12 @@ def _settings_among(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @lru_cache(1024)
-def _settings(values: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+def _settings(values: tuple[tuple[str, object], ...]) -> dict[str, object]:
     found = {_KEYS.get(name, name): _plain(value) for name, value in values}
     return {key: one for key, one in found.items() if one not in _USUAL_WORDS.get(key, ())}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Numbers as such: a table and CSV have texts, and JSON has true for a table's 1."""
     if isinstance(value, bool):
         return int(value)
@@ -519,14 +518,14 @@ def _of_text(value: str) -> int | str:
     return int(value) if number else _RPC_BUFFER.sub(r"\1", value)
 
 
-def _engine(row: LlamaBenchRow) -> dict[str, Any]:
+def _engine(row: LlamaBenchRow) -> dict[str, str]:
     commit = row.build_commit if row.build_commit != "unknown" else ""
     version = f"b{row.build_number}" if row.build_number else ""
     name = "ik_llama.cpp" if any(map(_IK.fullmatch, row.details)) else ENGINE
     return {"name": name, "version": version, "build_commit": commit, "backends": row.backend}
 
 
-def _model(row: LlamaBenchRow) -> dict[str, Any]:
+def _model(row: LlamaBenchRow) -> dict[str, object]:
     described = _DESCRIPTION.fullmatch(row.model)
     file = str(row.details.get("model_filename", "")).replace("\\", "/")
     counts = {key: _plain(row.details.get(name)) for key, name in _EXACT.items()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from nixwulf import outputs
 from nixwulf.core.files import DATA, read_toml
@@ -72,14 +71,14 @@ def read(text: str) -> list[Found]:
 TOOL = Tool("llama-benchy", recognises, read, failed=Found("llama-benchy", ()))
 
 
-def report_in(text: str) -> dict[str, Any]:
+def report_in(text: str) -> dict[str, object]:
     """The JSON of a whole output, whose other lines are its progress; raises ParseError."""
     begin = 0 if text.startswith("{") else text.find("\n{") + 1
     end = text.rfind("\n}") + 2 if text.find("\n}") >= begin else len(text)
     return json_object("llama-benchy", text[begin:end])
 
 
-def metrics_of(report: Mapping[str, Any]) -> list[Metric]:
+def metrics_of(report: Mapping[str, object]) -> list[Metric]:
     """The metrics of its JSON, with a sample a run or, of what is of each request, a request.
 
     Raises ParseError.
@@ -90,7 +89,7 @@ def metrics_of(report: Mapping[str, Any]) -> list[Metric]:
     return [metric for test in tests for kind in _KEYS for metric in _of_test(test, kind)]
 
 
-def _found(report: Mapping[str, Any]) -> Found:
+def _found(report: Mapping[str, object]) -> Found:
     found = metrics_of(report)
     if not found:
         raise ParseError("llama-benchy: no result in its benchmarks, expected tests with speeds.")
@@ -100,7 +99,7 @@ def _found(report: Mapping[str, Any]) -> Found:
     return Found("llama-benchy", found, model=name, note=note)
 
 
-def _of_test(test: Mapping[str, Any], kind: str) -> Iterator[Metric]:
+def _of_test(test: Mapping[str, object], kind: str) -> Iterator[Metric]:
     """Read the prompt (pp) or the generation (tg) of an object of its JSON.
 
     Of one request at a time each speed is there twice, of the request and of all.
@@ -133,7 +132,7 @@ def _of_test(test: Mapping[str, Any], kind: str) -> Iterator[Metric]:
         yield Metric(metric, unit, tuple(map(float, numbers)), conditions=conditions)
 
 
-def _count(test: Mapping[str, Any], key: str) -> int:
+def _count(test: Mapping[str, object], key: str) -> int:
     value = test.get(key)
     if type(value) is not int or not 0 <= value < _MOST_TOKENS:
         raise ParseError(

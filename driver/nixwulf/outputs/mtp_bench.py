@@ -5,8 +5,6 @@ https://github.com/kyuz0/amd-strix-halo-toolboxes/tree/main/benchmark
 
 from __future__ import annotations
 
-from typing import Any
-
 from nixwulf.core.metric import Metric
 from nixwulf.core.secrets import cut
 from nixwulf.outputs import Found, ParseError, Tool, json_object, model_of
@@ -32,9 +30,10 @@ def read(text: str) -> list[Found]:
         return [_number(entry, key, index) for index, entry in enumerate(results)]
 
     keys = {"predicted": "predicted_n", "drafted": "draft_n", "accepted": "draft_n_accepted"}
-    observed: dict[str, Any] = {name: sum(map(int, each(key))) for name, key in keys.items()}
-    if drafted := observed["drafted"]:
-        observed["acceptance"] = f"{100 * observed['accepted'] / drafted:.1f} %"
+    tokens = {name: sum(map(int, each(key))) for name, key in keys.items()}
+    observed: dict[str, object] = {**tokens}
+    if drafted := tokens["drafted"]:
+        observed["acceptance"] = f"{100 * tokens['accepted'] / drafted:.1f} %"
     speeds = tuple(each("predicted_per_second"))
     observed["prompts"] = ", ".join(str(entry.get("name", "")) for entry in results)
     conditions = {"mode": str(document.get("mode", ""))}
@@ -46,7 +45,7 @@ def read(text: str) -> list[Found]:
 TOOL = Tool(_TOOL, recognises, read)
 
 
-def _number(entry: dict[str, Any], key: str, index: int) -> float:
+def _number(entry: dict[str, object], key: str, index: int) -> float:
     value = entry.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _HUGE:
         raise ParseError(

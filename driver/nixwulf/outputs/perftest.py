@@ -6,7 +6,6 @@ import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.core.query import grouped
@@ -50,7 +49,7 @@ class LatencyRow:
     stddev: float
     p99: float
     p999: float
-    details: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    details: Mapping[str, object] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class BandwidthRow:
     peak_gbps: float | None
     average_gbps: float
     message_rate_mpps: float
-    details: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    details: Mapping[str, object] = field(default_factory=dict, kw_only=True)
 
 
 def parse(text: str) -> list[LatencyRow | BandwidthRow]:
@@ -129,7 +128,7 @@ TOOL = Tool("perftest", recognises, read, failed=_CASE)
 
 def metric(
     rows: Sequence[LatencyRow | BandwidthRow],
-    conditions: Mapping[str, Any],
+    conditions: Mapping[str, object],
     state: str | None = None,
 ) -> Metric:
     """The typical time, us, with the worst of the tails, or the mean rate, Gbit/s; a sample a row.
@@ -197,9 +196,9 @@ def _from_csv(text: str) -> list[LatencyRow | BandwidthRow]:
     return rows
 
 
-def _of_runner(row: Mapping[str, Any]) -> LatencyRow | BandwidthRow:
+def _of_runner(row: Mapping[str, str]) -> LatencyRow | BandwidthRow:
     size, iterations = int(row["size_bytes"]), int(row["iters"])
-    details: dict[str, Any] = {
+    details: dict[str, object] = {
         "operation": row["verb"],
         "direction": row["direction"],
         "qps": int(row["qps"]),

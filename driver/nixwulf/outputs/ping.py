@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
@@ -80,7 +79,7 @@ _CASE = Found("latency", (), machines=True, nodes=PAIR, parameters={"method": "p
 TOOL = Tool("ping", recognises, read, failed=_CASE)
 
 
-def metric(replies: Replies, conditions: Mapping[str, Any], state: str | None = None) -> Metric:
+def metric(replies: Replies, conditions: Mapping[str, object], state: str | None = None) -> Metric:
     """Round trips as a distribution.
 
     conditions: bytes of a packet with its ICMP header, and who answered. state: warm, cold, or None

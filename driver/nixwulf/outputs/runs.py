@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.outputs import Found, ParseError, Tool, ToolFailed
@@ -80,16 +79,16 @@ _GROUPED_COUNT = re.compile(
 
 
 @cache
-def _steps(path: Path) -> Any:
-    return read_toml(path)["steps"]
+def _steps(path: Path) -> list[tuple[Sequence[str], str, str]]:
+    steps = read_toml(path)["steps"]
+    return [(one["marks"], one["pattern"], one.get("instead", "")) for one in steps]
 
 
 def rewritten(text: str, path: Path) -> str:
     """A text after the steps of a file of data: what stands for lines is there for each of them."""
-    for one in _steps(path):
-        if any(mark in text for mark in one["marks"]):
-            new = partial(_each_line, one.get("instead", ""))
-            text = re.sub(one["pattern"], new, text, flags=re.MULTILINE)
+    for marks, pattern, instead in _steps(path):
+        if any(mark in text for mark in marks):
+            text = re.sub(pattern, partial(_each_line, instead), text, flags=re.MULTILINE)
     return text
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nixwulf.core.metric import Metric
 from nixwulf.outputs import PAIR, Found, ParseError, Tool, ToolFailed
@@ -99,7 +98,7 @@ def metric(
     found: Exchanges,
     kept: Sequence[float],
     protocol: str = "tcp",
-    conditions: Mapping[str, Any] | None = None,
+    conditions: Mapping[str, object] | None = None,
     state: str | None = None,
 ) -> Metric:
     """Round trips as a distribution.

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.core.metric import Metric
@@ -131,9 +130,8 @@ def served(
             measured.append(Metric(name, unit, (found.more[key],), conditions=conditions))
     if not measured:
         raise ParseError(f"{tool}: no line has a speed or a time, expected a finished result.")
-    seen: dict[str, Any] = {
-        _MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]
-    }
+    seen: dict[str, float | str] = {}
+    seen |= {_MORE[key][0]: one for key, one in found.more.items() if not _MORE[key][1]}
     seen |= {"backend": found.backend} if found.backend != own else {}
     last = next((one for one in measured if one.name == "throughput"), measured[-1])
     measured[measured.index(last)] = replace(last, observed={**last.observed, **seen})
@@ -161,7 +159,7 @@ def _warnings(text: str, found: ServeResult) -> Iterator[str]:
 
 
 def metrics(
-    passes: Sequence[ServeResult], conditions: Mapping[str, Any], state: str | None = None
+    passes: Sequence[ServeResult], conditions: Mapping[str, object], state: str | None = None
 ) -> list[Metric]:
     """Times (ms), decode speed of a request, and speeds of all at once, a sample a pass.
 
@@ -200,7 +198,7 @@ def _time(
     name: str,
     times: Sequence[Mapping[str, float]],
     each: Mapping[str, tuple[float, ...]],
-    conditions: Mapping[str, Any],
+    conditions: Mapping[str, object],
     state: str | None,
 ) -> Metric:
     """Pool means and percentiles of passes; of one pass all of them are kept."""
@@ -240,7 +238,8 @@ def parse_serve(text: str, *, cut: bool = False) -> ServeResult:
     for name in ("ttft", "itl"):
         saved = values.get(f"{name}s")
         if isinstance(saved, list) and len(saved) == numbers["completed"]:
-            each[name] = tuple(time for one in saved for time in _milliseconds(one))
+            times = (time for one in saved for time in (one if isinstance(one, list) else [one]))
+            each[name] = tuple(_number({"time": one}, "time") * _MS_A_SECOND for one in times)
     return ServeResult(
         completed=int(numbers["completed"]),
         failed=int(_number(values, "failed")) if "failed" in values else 0,
@@ -260,10 +259,10 @@ def parse_serve(text: str, *, cut: bool = False) -> ServeResult:
     )
 
 
-def _printed(text: str) -> dict[str, Any]:
+def _printed(text: str) -> dict[str, str]:
     """The numbers of the printed table by the keys of the JSON file."""
     keys = {**{label: key for key, label in _PRINTED.items()}, **_PRINTED_SOMETIMES}
-    values: dict[str, Any] = _options(text)
+    values = _options(text)
     for line in text.splitlines():
         match = _LINE.match(line)
         label = match["key"].strip() if match else ""
@@ -300,7 +299,7 @@ def _lengths(options: Mapping[str, str], exact: str) -> dict[str, int]:
     return {key: int(n or 0) for key, n in found.items() if re.fullmatch("[0-9]{1,9}", n or "")}
 
 
-def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def _times(values: Mapping[str, object]) -> dict[str, dict[str, float]]:
     """Milliseconds by what they are of and by mean or percentile; the median is p50."""
     found: dict[str, dict[str, float]] = {}
     for key in values:
@@ -315,24 +314,20 @@ def _times(values: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     return {name: times for name, times in sorted(found.items()) if times["mean"]}
 
 
-def _bound(values: Mapping[str, Any], key: str) -> float | None:
+def _bound(values: Mapping[str, object], key: str) -> float | None:
     unbounded = str(values.get(key, "inf")) in {"inf", "None"}
     return None if unbounded else _number(values, key)
 
 
-def _number(values: Mapping[str, Any], key: str) -> float:
+def _number(values: Mapping[str, object], key: str) -> float:
     if key not in values:
         label = _PRINTED.get(key, key)
         raise ParseError(f"{_SERVE}: no line has {label!r}, expected a finished result.")
+    value = values[key]
     try:
-        number = float(values[key])
-    except (TypeError, ValueError, OverflowError):
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        raise ParseError(f"{_SERVE}: {key!r} is {cut(str(values[key]), 40)!r}, expected a number.")
+        raise ParseError(f"{_SERVE}: {key!r} is {cut(str(value), 40)!r}, expected a number.")
     return number
-
-
-def _milliseconds(saved: Any) -> list[float]:
-    times = saved if isinstance(saved, list) else [saved]
-    return [_number({"time": one}, "time") * _MS_A_SECOND for one in times]
