@@ -50,11 +50,15 @@ class _Said(NamedTuple):
 
 
 class _Table(TypedDict):
-    """A table of an output: names that its head has, and what its columns are."""
+    """A table of an output: names that its head has, and what its columns are.
+
+    kinds: by a column and a pattern of its cell, what the column `value` is in that row.
+    """
 
     head: Sequence[str]
     columns: Mapping[str, str]
     repeats: NotRequired[Sequence[str]]
+    kinds: NotRequired[Mapping[str, Mapping[str, str]]]
 
 
 @dataclass
@@ -304,20 +308,32 @@ class _Description:
     def _row(self, row: Mapping[str, str], table: _Table, line: int) -> Iterator[Metric]:
         columns = table["columns"]
         called = {columns[name]: cell for name, cell in row.items() if name in columns and cell}
+        for column, kinds in table.get("kinds", {}).items():
+            kind = next((kinds[one] for one in kinds if re.search(one, row.get(column, ""))), None)
+            if kind and "value" in called:
+                called[kind] = called.pop("value")
         conditions = {k: _value(v) for k, v in called.items() if k in self.conditions}
         times = self.document.get("beside", {})
         beside = {
-            key: _value(cell, times.get(key, 1))
+            key: _value(cell, times.get(key, 1) if "value" in called else 1)
             for key, cell in called.items()
             if key not in self.metrics and key not in self.conditions
+            if key not in times or cell[:1].isdigit()
         }
         for value, text in called.items():
-            if value in self.metrics and conditions.get(self.metrics[value].get("of", "")) != 0:
+            if value in self.metrics and self._counts(value, text, conditions):
                 try:
                     yield self._metric(value, text, conditions, beside)
                 except outputs.ParseError as error:
                     problem = error.format_message()
                     raise outputs.ParseError(f"{self.name}, line {line}: {problem}") from None
+
+    def _counts(self, value: str, text: str, conditions: _Values) -> bool:
+        """Whether a cell is a result: not one of nothing, nor more than its metric can be."""
+        known, number = self.metrics[value], outputs.mean_and_deviation(text)
+        if conditions.get(known.get("of", "")) == 0:
+            return False
+        return number is None or number[0] <= known.get("most", math.inf)
 
     def failed(self) -> outputs.Found:
         known = self.document

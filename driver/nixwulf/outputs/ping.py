@@ -25,6 +25,27 @@ _SUMMARY = re.compile(
 _NOBODY = re.compile(r", 0 (?:packets )?received")
 
 
+# Words of iputils in the languages that set numbers as English does, by the English ones, which
+# they take the place of; what holds another is first. https://github.com/iputils/iputils/tree/master/po
+_ENGLISH = {
+    "bytes of data": "Bytes an Daten|octets de données|bytes de datos|byte di dati|bytes de dados",
+    "bytes from": "Bytes von|octets de|bytes desde|byte dari|byte da|bytes de|bajtů z|octeți de la",
+    "time=": "(?:Zeit|temps|tiempo|tempo|waktu|čas|timp)=",
+    "packets transmitted": "Pakete übertragen|paquets transmis|paquetes transmitidos|"
+    "pacchetti trasmessi|pacotes transmitidos|paket dikirim|paketů odesláno|pachete transmise",
+    "received": "empfangen|reçus|recibidos|ricevuti|recebidos|diterima|přijato|primite",
+    "ping statistics": "ping-Statistiken|estadísticas ping|estatísticas de ping",
+}
+_OTHERS = re.compile("|".join(f"({theirs})" for theirs in _ENGLISH.values()))
+
+
+def _in_english(text: str) -> str:
+    """The output as an English system prints it; text without replies is left as it is."""
+    if "icmp_seq=" not in text and "min/avg/max" not in text:
+        return text
+    return _OTHERS.sub(lambda found: [*_ENGLISH][(found.lastindex or 1) - 1], text)
+
+
 @dataclass(frozen=True)
 class Replies:
     """Round trips in microseconds in the order of their arrival; packets lost, and received."""
@@ -36,6 +57,7 @@ class Replies:
 
 def parse(text: str) -> Replies:
     """The replies of a ping that printed each (not -q); raises ParseError without statistics."""
+    text = _in_english(text)
     counts = _COUNTS.search(text)
     if counts is None:
         last = len(text.splitlines())
@@ -47,11 +69,12 @@ def parse(text: str) -> Replies:
 
 def recognises(text: str) -> bool:
     """Tell whether the text has ping's statistics."""
-    return "packets transmitted" in text and _COUNTS.search(text) is not None
+    return _COUNTS.search(_in_english(text)) is not None
 
 
 def read(text: str) -> list[Found]:
     """One case: round trips of the kernels, or their mean where only a summary is there."""
+    text = _in_english(text)
     replies = parse(text)
     summary = None if replies.samples else _SUMMARY.search(text)
     if not replies.samples and summary is None:

@@ -110,7 +110,7 @@ _LONGEST_NAME = 40
 _MOST_NAMED = 3
 _MOST_LEFT = 6
 _INFERRED = ": an inference, from "
-_PRIVATE = re.compile(r"(?P<address>(?:\d{1,3}\.){3}\d{1,3})|(?<![\w.])[/~](?:[\w.@+-]+/)+")
+_PRIVATE = re.compile(r"(?<![\w.])[/~](?:[\w.@+\[\]-]+/)+")
 # In a difference of two texts a row of a table or of numbers, or a line that another replaces.
 _CHANGED = re.compile(
     r"^(?:[-+] ?\||\+ ?(?=\w))(?=[^\n]{0,200}\w)(?:[^|\n]{0,400}\|){3}"
@@ -356,8 +356,15 @@ def _tools_of(text: str) -> list[Tool]:
     other = [f"{one!r}, which has no reader" for one, form in unread if re.search(form, text)]
     raise ParseError(
         f"it looks like {''.join(other[:1]) or _UNKNOWN}; docs/reference/imports.md lists what is "
-        f"read, and {_ASK} takes a wish with its text{failure(text.splitlines(), 1)[1]}"
+        f"read, and {_ASK} takes a wish with its text{_shown(failure(text.splitlines(), 1)[1])}"
     )
+
+
+def _shown(words: str) -> str:
+    """A line that a tool printed, without keys, hosts, addresses and folders."""
+    from nixwulf.results.publish.scrub import Scrubber
+
+    return _PRIVATE.sub("", Scrubber().text(words))
 
 
 def _names(cases: Sequence[Found], metadata: UserMetadata) -> dict[str, str]:
@@ -477,7 +484,7 @@ def _record(
         engine=engine,
         model=model,
         warnings=found.warnings,
-        failure=_PRIVATE.sub(lambda one: "[address]" if one["address"] else "", found.failure),
+        failure=_shown(found.failure),
         name=f"{slug(source['tool'], _LONGEST_NAME)}-{identity[:8]}",
     )
 

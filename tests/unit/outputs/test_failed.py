@@ -57,6 +57,37 @@ def test_no_address_and_no_folder_gets_into_a_reason(records):
     assert "alice" not in record["failure"]["reason"]
 
 
+# hand-made: a head without rows (form: the fixture llama-bench/two-depths.md)
+NO_ROWS = "| model | size | params | backend | ngl | test | t/s |\n| --- | ---: | ---: | --- | --: | ---: | ---: |\n"  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("line", "private", "kept"),
+    [
+        ("error: failed to connect to RPC server at halo2.fritz.box:50052", "halo2", "50052"),
+        ("error: failed to load model 'x.gguf' HF_TOKEN=hf_SECRETabc123456789", "SECRET", "HF_"),
+        (
+            "error: failed: https://huggingface.co/a/b?token=hf_SECRETabc123456789",
+            "SECRET",
+            "",
+        ),
+        ("error: failed: Authorization: Bearer sk-QWERTY1234567890abcdef", "QWERTY", "failed"),
+        ("error: download failed https://bob:hunter2@files.lan/x.gguf", "hunter2", "x.gguf"),
+        ("error: failed with --api-key sk-QWERTY1234567890abcdef", "QWERTY", "--api-key"),
+        ("error: failed to load '/home/bob/Kimi.gguf' from 192.168.7.9", "bob", "Kimi.gguf"),
+    ],
+)
+def test_no_key_host_or_folder_of_a_line_gets_into_a_reason_or_a_refusal(
+    records, line, private, kept
+):
+    (record,) = records(f"{line}\n{NO_ROWS}", UserMetadata(("lab",), nodes=1))
+    assert private not in str(record)
+    assert kept in record["failure"]["reason"]
+    with pytest.raises(InputError) as refused:
+        records(f"{line.replace('error:', 'RuntimeError:')}\n", TWO)
+    assert private not in refused.value.message
+
+
 def test_of_two_runs_the_one_that_failed_is_a_record_of_its_own(records):
     text = fixture("perftest/read.txt")
     broken = re.sub(r"^ *\d+ +\d+ +\d.*$", "Failed to complete", text, flags=re.MULTILINE)

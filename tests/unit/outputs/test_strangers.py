@@ -19,6 +19,46 @@ local-completions (model=Qwen/Qwen3-30B,base_url=http://10.1.2.3:8000/v1,num_con
 |-----|------:|----------------|-----:|-----------|---|-----:|---|-----:|
 |gsm8k|      3|flexible-extract|     5|exact_match|↑  |0.9120|±  |0.0078|
 """  # noqa: E501
+# hand-made: scores that are no fractions (form: github.com/EleutherAI/lm-evaluation-harness)
+SCORES = """\
+|     Tasks    |Version|Filter|n-shot|    Metric     |   | Value |   |Stderr|
+|--------------|------:|------|-----:|---------------|---|------:|---|------|
+|truthfulqa_gen|      3|none  |     0|bleu_max       |↑  |27.8110|±  |0.8113|
+|lambada_openai|      1|none  |     0|acc            |↑  | 0.7401|±  |0.0061|
+|              |       |none  |     0|perplexity     |↓  | 3.2100|±  |0.0610|
+|wikitext      |      2|none  |     0|bits_per_byte  |↓  | 0.5912|±  |N/A   |
+|              |       |none  |     0|word_perplexity|↓  | 8.9377|±  |N/A   |
+|new_task      |      1|none  |     0|new_score      |↑  | 12.500|±  |0.1000|
+"""
+# hand-made: in German and in French (form: po/ of https://github.com/iputils/iputils)
+PINGS = (
+    """\
+PING 10.0.0.2 (10.0.0.2) 56(84) Bytes an Daten.
+64 Bytes von 10.0.0.2: icmp_seq=1 ttl=64 Zeit=0.141 ms
+64 Bytes von 10.0.0.2: icmp_seq=2 ttl=64 Zeit=0.119 ms
+
+--- 10.0.0.2 ping-Statistiken ---
+2 Pakete übertragen, 2 empfangen, 0% packet loss, time 1001ms
+rtt min/avg/max/mdev = 0.119/0.130/0.141/0.011 ms
+""",
+    """\
+PING 10.0.0.2 (10.0.0.2) 56(84) octets de données.
+64 octets de 10.0.0.2 : icmp_seq=1 ttl=64 temps=0.141 ms
+64 octets de 10.0.0.2 : icmp_seq=2 ttl=64 temps=0.119 ms
+
+--- statistiques ping 10.0.0.2 ---
+2 paquets transmis, 2 reçus, 0% packet loss, time 1001ms
+rtt min/avg/max/mdev = 0.119/0.130/0.141/0.011 ms
+""",
+)
+# hand-made: two engines of one server at one moment (form: vllm/v1/metrics/loggers.py of
+# https://github.com/vllm-project/vllm)
+ENGINES = "".join(
+    f"INFO 11-02 10:00:10 [loggers.py:257] Engine 00{index}: Avg prompt throughput: {prompt} "
+    f"tokens/s, Avg generation throughput: {answer} tokens/s, Running: 1 reqs, Waiting: 0 reqs, "
+    "GPU KV cache usage: 1.1%, Prefix cache hit rate: 0.0%\n"
+    for index, prompt, answer in ((0, 10.5, 20.5), (1, 11.5, 21.5))
+)
 # hand-made: a difference of two tables (form: the fixture llama-bench/two-depths.md)
 DIFFERENCE = """\
 @@ -1,4 +1,4 @@
@@ -52,6 +92,42 @@ def test_a_model_that_is_asked_over_the_network_is_kept_and_its_address_is_named
     said = _said(tmp_path, ASKED)
     assert "line 1: base_url (an address)" in said
     assert "10.1.2.3" not in said + str(record)
+
+
+def test_scores_that_are_no_fractions_are_no_percent_of_one(tmp_path, records):
+    (record,) = records(SCORES, ONE)
+    found = {
+        one["conditions"]["score"]: (one["name"], one["unit"], one["value"], one.get("observed"))
+        for one in record["metrics"]
+    }
+    assert found == {
+        "bleu_max": ("score", "%", 27.811, {"stderr": 0.8113}),
+        "acc": ("score", "%", 74.01, {"stderr": 0.61}),
+        "perplexity": ("perplexity", "PPL", 3.21, {"stderr": 0.061}),
+        "word_perplexity": ("perplexity", "PPL", 8.9377, None),
+    }
+    assert "Value (0.5912 and 1 more)" in _said(tmp_path, SCORES)
+
+
+@pytest.mark.parametrize("text", PINGS, ids=["German", "French"])
+def test_ping_is_read_in_the_language_of_its_system(records, text):
+    (record,) = records(text, UserMetadata(("generic-x86_64",), nodes=2))
+    (trips,) = record["metrics"]
+    assert trips["samples"] == [141.0, 119.0]
+    assert trips["conditions"] == {"bytes": 64}
+    assert trips["observed"] == {"lost": 0, "round_trips": 2}
+
+
+def test_engines_of_one_server_are_told_apart(records):
+    (record,) = records(ENGINES, ONE)
+    found = {(one["name"], one["conditions"]["engine_index"]): one for one in record["metrics"]}
+    assert {key: one["value"] for key, one in found.items()} == {
+        ("prompt_throughput", 0): 10.5,
+        ("throughput", 0): 20.5,
+        ("prompt_throughput", 1): 11.5,
+        ("throughput", 1): 21.5,
+    }
+    assert not any("pass" in one.get("observed", {}) for one in found.values())
 
 
 def test_a_difference_of_two_tables_is_refused_with_its_line(records):
