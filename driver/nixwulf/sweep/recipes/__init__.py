@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import DATA, read_toml
@@ -77,13 +76,13 @@ class Start:
     """
 
     words: tuple[str, ...]
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, object] = field(default_factory=dict)
     name: str = ""
     description: str = ""
     line: int = 0
     left_out: tuple[Omission, ...] = ()
 
-    def within(self, environment: Mapping[str, Any], left: Iterable[Omission]) -> Start:
+    def within(self, environment: Mapping[str, object], left: Iterable[Omission]) -> Start:
         """Add the variables that stand around a command, and what is left out there."""
         around = {**environment, **self.environment}
         return replace(self, environment=around, left_out=(*self.left_out, *left))
@@ -109,7 +108,7 @@ class SweepRecipe:
     transport: str
     parameters: Mapping[str, list[Value]]
     arguments: str
-    environment: Mapping[str, Any]
+    environment: Mapping[str, object]
     sweep: Mapping[str, Value]
     limits: Mapping[str, int]
     left_out: tuple[Omission, ...]
@@ -124,7 +123,7 @@ def reasons(form: str) -> Mapping[str, str]:
 
 
 def without_meaning(
-    document: Mapping[str, Any], known: Iterable[str], reasons: Mapping[str, str]
+    document: Mapping[str, object], known: Iterable[str], reasons: Mapping[str, str]
 ) -> tuple[Omission, ...]:
     """The keys of a recipe that its reader has no use for, each with why: reasons has it by key."""
     return tuple(
@@ -134,7 +133,7 @@ def without_meaning(
     )
 
 
-def mapping(block: Any, key: str, source: str) -> Mapping[str, Any]:
+def mapping(block: object, key: str, source: str) -> dict[str, object]:
     """A table of texts and numbers in another; raises InputError."""
     value = block.get(key) or {} if isinstance(block, dict) else block
     if not isinstance(value, dict):
@@ -145,7 +144,7 @@ def mapping(block: Any, key: str, source: str) -> Mapping[str, Any]:
     return value
 
 
-def _shown(key: str, value: Any) -> str:
+def _shown(key: str, value: object) -> str:
     if isinstance(value, dict | list) or is_secret(key, str(value)):
         return f"{key}: ..." if is_secret(key, str(value)) else key
     return f"{key}: {str(value).lower() if isinstance(value, bool) else quoted(value)}"

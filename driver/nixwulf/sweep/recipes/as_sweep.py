@@ -103,8 +103,8 @@ def sweep_text(recipes: Sequence[SweepRecipe], name: str, source: str) -> str:
 
     Raises InputError: what is made is no sweep, such as for a variable's name that is none.
     """
-    models: dict[str, Any] = {}
-    blocks: list[dict[str, Any]] = []
+    models: dict[str, object] = {}
+    blocks: list[dict[str, object]] = []
     for recipe in recipes:
         called = _add(recipe.model, models)
         draft = _add(recipe.draft, models) if recipe.draft else ""
@@ -165,7 +165,7 @@ def active_lines(recipe: SweepRecipe) -> list[str]:
     return [one for one in found if not (one.endswith(_RUNS_MODULE) and one.split()[0] in built_in)]
 
 
-def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:
+def _add(model: Mapping[str, str], models: dict[str, object]) -> str:
     """Put a model among others and give its name; another one of the same name has a number."""
     end = (model.get("id") or model.get("served") or model["path"]).rstrip("/").rpartition("/")[2]
     name = slug(end.removesuffix(".gguf"), _LONGEST_NAME - 3, also="._") or "model"
@@ -175,7 +175,7 @@ def _add(model: Mapping[str, str], models: dict[str, Any]) -> str:
     return called
 
 
-def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, Any]:
+def _block(recipe: SweepRecipe, model: str, draft: str) -> dict[str, object]:
     """Its axes, each with one value but for lists of a benchmark's flags; draft may be empty."""
     parameters: dict[str, list[Any]] = {key: list(one) for key, one in recipe.parameters.items()}
     drafts = parameters.get(speculation.DRAFT, [])

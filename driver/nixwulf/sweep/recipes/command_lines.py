@@ -587,7 +587,7 @@ def joined(line: CommandLine, words: Sequence[str]) -> list[str]:
     return [*kept, *([name, json.dumps(draft)] if draft else [])]
 
 
-def as_json(text: str) -> Any:
+def as_json(text: str) -> object:
     """What a text is as JSON, or the text."""
     try:
         return json.loads(text)

@@ -15,7 +15,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeGuard
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.files import parse_yaml
@@ -54,22 +54,21 @@ _NOT_OF_SPARKRUN = reasons("sparkrun")
 _OF_ITS_NAME = ("apiVersion", "kind", "metadata", "selector")
 
 
-def recognises_recipe(document: Any) -> bool:
+def recognises_recipe(document: object) -> TypeGuard[dict[str, object]]:
     """Whether a YAML document is one of vllm-project's recipes."""
     model = document.get("model") if isinstance(document, dict) else None
     return isinstance(model, dict) and isinstance(model.get("model_id"), str)
 
 
-def read_recipe(document: Mapping[str, Any], source: str) -> Start:
+def read_recipe(document: Mapping[str, object], source: str) -> Start:
     """The default variant, with the features that are on where nobody chooses.
 
     Raises InputError for keys of another type than theirs.
     """
-    model, features = document["model"], document.get("features") or {}
+    model, features = dict(_pairs(document["model"])), document.get("features") or {}
     opt_in = document.get("opt_in_features") or []
     variants = document.get("variants") or {}
-    tables = isinstance(features, dict) and isinstance(variants, dict)
-    if not tables or not isinstance(opt_in, list):
+    if not (isinstance(features, dict) and isinstance(variants, dict) and isinstance(opt_in, list)):
         raise InputError(
             f"{source}: features and variants are tables by name, opt_in_features is a list."
         )
@@ -94,13 +93,13 @@ def read_recipe(document: Mapping[str, Any], source: str) -> Start:
     )
 
 
-def recognises_config(document: Any) -> bool:
+def recognises_config(document: object) -> TypeGuard[dict[str, object]]:
     """Whether a YAML document may be a configuration file: flags with one value each."""
     keys = document if isinstance(document, dict) else ()
     return bool(keys) and all(map(RE["key"].fullmatch, keys))
 
 
-def read_config(document: Mapping[str, Any]) -> Start:
+def read_config(document: Mapping[str, object]) -> Start:
     """The command that such a file stands for; its model may be missing."""
     words: list[str] = []
     for key, value in document.items():
@@ -114,18 +113,18 @@ def read_config(document: Mapping[str, Any]) -> Start:
     return Start((*config_command(), *words))
 
 
-def _words(block: Any, key: str, source: str) -> list[str]:
+def _words(block: object, key: str, source: str) -> list[str]:
     found = block.get(key) or [] if isinstance(block, dict) else block
     if not isinstance(found, list) or not all(isinstance(one, str | int | float) for one in found):
         raise InputError(f"{source}: {key} is {quoted(found)}, expected a list of words.")
     return [str(one) for one in found]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
-def is_launch_file(document: Any) -> bool:
+def is_launch_file(document: object) -> TypeGuard[dict[str, object]]:
     """Whether a YAML document is one of these."""
     return isinstance(document, dict) and any(
         isinstance(document.get(key), kind)
@@ -133,13 +132,12 @@ def is_launch_file(document: Any) -> bool:
     )
 
 
-def read_launch_file(document: Mapping[str, Any], source: RecipeFile) -> list[Start]:
+def read_launch_file(document: Mapping[str, object], source: RecipeFile) -> list[Start]:
     """What each service or model of it starts; raises InputError where none is an engine's."""
     found: list[Start] = []
     others: list[Omission] = []
-    key = next(one for one in _READERS if document.get(one))
-    blocks = document[key] if key != "model_list" else dict(enumerate(document[key]))
-    for name, block in blocks.items():
+    key = next((one for one in _READERS if document.get(one)), "services")
+    for name, block in _pairs(document.get(key)):
         if not isinstance(block, dict):
             raise InputError(f"{source}: {key} {name} is {quoted(block)}, expected a table.")
         own = _READERS[key](block, document, source.below(name))
@@ -159,14 +157,16 @@ def read_launch_file(document: Mapping[str, Any], source: RecipeFile) -> list[St
 
 
 def _service(
-    block: Mapping[str, Any], document: Mapping[str, Any], source: RecipeFile
+    block: Mapping[str, object], document: Mapping[str, object], source: RecipeFile
 ) -> list[Start]:
-    given = block.get("environment") or {}
-    if isinstance(given, list):
-        given = dict(str(one).partition("=")[::2] for one in given)
+    given, listed = dict[str, object](), block.get("environment")
+    if isinstance(listed, list):
+        given |= (str(one).partition("=")[::2] for one in listed)
+    else:
+        given |= mapping(block, "environment", str(source))
     # Its own variables are those that two signs keep from the file's.
     values = {k: str(v) for k, v in given.items() if v is not None and "$$" in str(block)}
-    kept: dict[str, Any] = {}
+    kept: dict[str, object] = {}
     left = [*without_meaning(block, _TAKEN, _NOT_OF_SERVICES)]
     for name, value in given.items():
         if value in (f"${{{name}}}", f"${name}"):
@@ -179,13 +179,13 @@ def _service(
 
 
 def _of_container(
-    block: Mapping[str, Any], source: RecipeFile, values: Mapping[str, str] | None = None
+    block: Mapping[str, object], source: RecipeFile, values: Mapping[str, str] | None = None
 ) -> list[Start]:
     """What a container starts: by the command that it is given, or its image with flags."""
     begin, rest = block.get("entrypoint"), block.get("command")
     if begin and rest:
-        begin = _split(begin) if isinstance(begin, str) else begin
-        rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*map(str, begin)} else rest
+        begin = _split(begin) if isinstance(begin, str) else _listed(begin)
+        rest = _split(rest) if isinstance(rest, str) and not _SHELL & {*begin} else rest
     # Compose puts a file's variables into lists as well; two signs are one of the shell's.
     words = [
         filled(one, values) if "$" in one.replace("$$", "") and " " not in one else one
@@ -214,7 +214,7 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _listed(value: Any) -> list[str]:
+def _listed(value: object) -> list[str]:
     return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
 
 
@@ -228,22 +228,22 @@ def _script(words: Sequence[str]) -> str:
 
 
 def _swapped(
-    block: Mapping[str, Any], document: Mapping[str, Any], source: RecipeFile
+    block: Mapping[str, object], document: Mapping[str, object], source: RecipeFile
 ) -> list[Start]:
     """A model of llama-swap: its command with the file's macros, of which PORT is its own."""
-    macros = {**(document.get("macros") or {}), "PORT": "...", "MODEL_ID": "model"}
+    macros = {**mapping(document, "macros", str(source)), "PORT": "...", "MODEL_ID": "model"}
     text = str(block.get("cmd") or "")
     for _ in range(4):
         text = RE["macro"].sub(lambda one: str(macros.get(one[1], one[0])), text)
     text = " ".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     found = [one for one in read_text(text, source) if find(one.words)] if text else []
-    given = dict(str(one).partition("=")[::2] for one in block.get("env") or ())
+    given = dict(str(one).partition("=")[::2] for one in _listed(block.get("env")))
     left = without_meaning(block, ("cmd", "env"), {})
     return [one.within(given, left) for one in found]
 
 
 def _routed(
-    block: Mapping[str, Any], document: Mapping[str, Any], source: RecipeFile
+    block: Mapping[str, object], document: Mapping[str, object], source: RecipeFile
 ) -> list[Start]:
     """A model of LiteLLM: a server that is there already."""
     given = block.get("litellm_params")
@@ -311,9 +311,9 @@ def is_dockerfile(text: str) -> bool:
 
 def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
     """What the image starts by itself, with its variables: the last of the stages that build it."""
-    block: dict[str, Any] = {}
+    block: dict[str, object] = {}
     environment: dict[str, str] = {}
-    stages: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
+    stages: dict[str, tuple[dict[str, object], dict[str, str]]] = {}
     left: list[Omission] = []
     for key, value in RE["built"].findall(re.sub(r"\\[ \t]*\n", " ", text)):
         if key == "ENV":
@@ -337,7 +337,7 @@ def read_dockerfile(text: str, source: RecipeFile) -> list[Start]:
     return [one.within(environment, left) for one in found]
 
 
-def is_sparkrun(document: Any) -> bool:
+def is_sparkrun(document: object) -> TypeGuard[dict[str, object]]:
     """Whether a YAML document is such a recipe."""
     return (
         isinstance(document, dict)
@@ -346,7 +346,7 @@ def is_sparkrun(document: Any) -> bool:
     )
 
 
-def read_sparkrun(document: Mapping[str, Any], text: str, source: str) -> Start:
+def read_sparkrun(document: dict[str, object], text: str, source: str) -> Start:
     """What a recipe starts.
 
     Raises InputError: for a shell's work in the command, a placeholder without a value, keys of
@@ -378,7 +378,7 @@ def read_sparkrun(document: Mapping[str, Any], text: str, source: str) -> Start:
 
 
 def _of_template(
-    template: str, document: Mapping[str, Any], defaults: Mapping[str, Any], text: str, source: str
+    template: str, document: dict[str, object], defaults: dict[str, object], text: str, source: str
 ) -> Start:
     """The command of a template; its line is that of the file."""
     lines = text.splitlines()
@@ -404,7 +404,7 @@ def _of_template(
     return replace(found[0], line=head)
 
 
-def _filled(template: str, values: Mapping[str, Any], version: Any, source: str) -> str:
+def _filled(template: str, values: Mapping[str, object], version: object, source: str) -> str:
     """A template with its values; in the first version two braces stand for one.
 
     Raises InputError for a placeholder without a value, and for values that never end.
@@ -429,7 +429,7 @@ def _filled(template: str, values: Mapping[str, Any], version: Any, source: str)
     raise InputError(f"{source}: values of defaults have placeholders without end.")
 
 
-def _made(document: Mapping[str, Any], defaults: Mapping[str, Any], source: str) -> tuple[str, ...]:
+def _made(document: dict[str, object], defaults: dict[str, object], source: str) -> tuple[str, ...]:
     """The command that sparkrun makes of defaults where a recipe has none."""
     runtime = str(document.get("runtime") or "")
     table = next((one for one in tables() if runtime in one.runtimes), None)
@@ -475,7 +475,7 @@ def read_documents(text: str, source: RecipeFile) -> list[Start]:
     return [replace(first, left_out=(*first.left_out, *others)), *more]
 
 
-def _of_document(document: Any, source: RecipeFile) -> list[Start]:
+def _of_document(document: object, source: RecipeFile) -> list[Start]:
     """What one document starts; nothing where it is no recipe."""
     if is_manifest(document):
         containers = _as_services(document)
@@ -490,16 +490,15 @@ def _of_document(document: Any, source: RecipeFile) -> list[Start]:
     return [read_config(document)] if recognises_config(document) else []
 
 
-def is_manifest(document: Any) -> bool:
+def is_manifest(document: object) -> TypeGuard[dict[str, object]]:
     """Whether a YAML document is one of Kubernetes."""
     return isinstance(document, dict) and isinstance(document.get("kind"), str)
 
 
-def _around(value: Any, path: str = "") -> Iterator[Omission]:
+def _around(value: object, path: str = "") -> Iterator[Omission]:
     """The keys of a manifest above its containers, by path; of what it is called none."""
     why = reasons("manifests")
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, one in ((str(name), one) for name, one in pairs if name not in _OF_ITS_NAME):
+    for key, one in (pair for pair in _pairs(value) if pair[0] not in _OF_ITS_NAME):
         if isinstance(one, dict | list) and _containers({key: one}):
             yield from _around(one, f"{path}{key}.") if key != "containers" else ()
         else:
@@ -507,15 +506,15 @@ def _around(value: Any, path: str = "") -> Iterator[Omission]:
             yield from without_meaning({at: one}, (), {at: why.get(key, why[""])})
 
 
-def _as_services(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _as_services(document: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """The containers of a manifest as services of a compose file.
 
     https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#Container
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for one in _containers(document):
-        given: dict[str, Any] = {}
-        for each in (each for each in one.pop("env", None) or () if isinstance(each, dict)):
+        given: dict[str, object] = {}
+        for each in (each for _, each in _pairs(one.pop("env", None)) if isinstance(each, dict)):
             name = str(each.get("name"))
             given[name] = each.get("value", None if "secretKeyRef" in str(each) else f"$({name})")
         block = {"entrypoint": one.pop("command", None), "command": one.pop("args", None)}
@@ -527,15 +526,21 @@ def _as_services(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _containers(value: Any) -> list[dict[str, Any]]:
+def _containers(value: object) -> list[dict[str, object]]:
     """The containers of a manifest, wherever its kind has them."""
-    found: list[dict[str, Any]] = []
-    for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+    found: list[dict[str, object]] = []
+    for key, one in _pairs(value):
         if key == "containers" and isinstance(one, list):
             found += [dict(each) for each in one if isinstance(each, dict)]
-        elif isinstance(one, dict | list):
+        else:
             found += _containers(one)
     return found
+
+
+def _pairs(value: object) -> list[tuple[str, object]]:
+    """What is in a table, by its keys, or in a list, by its places; of another value nothing."""
+    table = dict(enumerate(value)) if isinstance(value, list) else value
+    return [(str(key), one) for key, one in table.items()] if isinstance(table, dict) else []
 
 
 def text_reader(text: str) -> Callable[[str, RecipeFile], list[Start]] | None:

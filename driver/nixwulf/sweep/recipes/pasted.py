@@ -279,7 +279,7 @@ class _Script:
             )
         elif program in ("", *wrappers()["exports"]):
             self.spent |= used
-            given = dict(start.environment)
+            given = {k: v if v is None else str(v) for k, v in start.environment.items()}
             given |= dict(pair(one) for one in start.words[1:] if not one.startswith("-"))
             for name, one in given.items():
                 if one is not None or not program:

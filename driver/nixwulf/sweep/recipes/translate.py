@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from nixwulf.core.errors import InputError, quoted
 from nixwulf.core.registry import Parameter
@@ -50,7 +49,7 @@ class Drafting:
     model: str = ""
     hub: str = ""
     tokens: int = 0
-    more: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, object] = field(default_factory=dict)
 
     def read_json(self, text: str) -> str:
         """Take the value of a flag that has drafts as JSON; returns why it cannot be read."""
@@ -68,7 +67,7 @@ class Drafting:
         return ""
 
     @property
-    def words(self) -> dict[str, Any]:
+    def words(self) -> dict[str, object]:
         """Method, tokens and further keys as under `draft` of a sweep, without the model.
 
         A word that every engine has is that word: then nothing of this is left.
@@ -168,7 +167,7 @@ def _values(found: _Found, nodes: int) -> dict[str, list[Value]]:
     return values
 
 
-def _arguments(found: _Found, environment: Mapping[str, Any], engine: Engine, source: str) -> str:
+def _arguments(found: _Found, environment: dict[str, object], engine: Engine, source: str) -> str:
     """The flags that stay as they are; raises InputError for what a shell or the driver sets."""
     require_plain(map(str, environment.values()), source)
     _require_filled(map(str, environment.values()), source)
@@ -236,7 +235,10 @@ def _given(
     taken = 0 if flag.alone and (not given or given[0] not in flag.by_value) else 1
     if taken and not given:
         raise InputError(f"{source}: {name} has no value; write one after it.")
-    text = _bare(found, flag, name, given[0]) if taken else ""
+    text = given[0] if taken else ""
+    if flag.key == "url" and (bare := without_user(text)) != text:
+        found.left_out.append(Omission(f"the user and the password in {name}", _HIDDEN))
+        text = bare
     listed = found.line.several and flag.key not in ("model", "hub", "nodes")
     if not found.line.several:
         found.values.pop(flag.key, None)
@@ -249,14 +251,6 @@ def _given(
     for part in [text] if flag.by_value and None in map(flag.value, parts) else parts:
         _take(found, flag, name, part, source)
     return given[taken:]
-
-
-def _bare(found: _Found, flag: Flag, name: str, text: str) -> str:
-    """A value; of an address without its user and password."""
-    bare = without_user(text) if flag.key == "url" else text
-    if bare != text:
-        found.left_out.append(Omission(f"the user and the password in {name}", _HIDDEN))
-    return bare
 
 
 def _take(found: _Found, flag: Flag, name: str, text: str, source: str) -> None:
@@ -386,9 +380,9 @@ def _depth(found: _Found, values: dict[str, list[Value]]) -> None:
     found.left_out.append(Omission(shown, why if context else whole))
 
 
-def _environment(given: Mapping[str, Any], engine: Engine, found: _Found) -> dict[str, Any]:
+def _environment(given: Mapping[str, object], engine: Engine, found: _Found) -> dict[str, object]:
     """The variables that a sweep hands on; of a secret the name alone."""
-    kept: dict[str, Any] = {}
+    kept: dict[str, object] = {}
     for name, value in given.items():
         instead = passthrough.instead_of_variable(name, engine.reserved_variables)
         if instead:

@@ -84,6 +84,19 @@ def test_a_file_without_a_recipe_is_called_what_it_is(refused, text, what):
     assert what in refused(text, "file.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("services: {}\n", "none of its services starts an engine"),
+        ("services: [1]\nmodel_list: []\n", "services 0 is 1, expected a table"),
+        ("services:\n  a: {environment: x, command: vllm}\n", "a: environment is 'x', expected"),
+        ("models: {a: {cmd: vllm}}\nmacros: 3\n", "a: macros is 3, expected names with values"),
+    ],
+)
+def test_a_key_of_another_type_than_its_own_is_named(refused, text, problem):
+    assert problem in refused(text, "own.yaml")
+
+
 def test_a_line_of_a_sentence_is_one_of_the_file(refused):
     text = (
         "services:\n  a:\n    image: i\n    command: vllm serve org/a -tp 2\n"
