@@ -6,7 +6,7 @@ Also the numbers that such a sweep expects: of which record each is, and of whic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,13 +22,14 @@ from nixwulf.inventory.fabrics import KINDS
 from nixwulf.plugins import benchmarks, engines
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.identity import REPLICAS, one_name
-from nixwulf.results.record import Record, load
+from nixwulf.results.record import Record, RecordedCase, RecordedMetric, load
 from nixwulf.results.store import RunFolder
 from nixwulf.sweep.plan import COORDINATES, Plan, Sweep, make_plan, parse_sweep
 
 _FOLDER = Path("results") / "published" / "records"
 _NEAR = 3
 _ROUNDING = 0.01
+_NONE: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Expectation:
     value: float
     tolerance: float
     case: Mapping[str, Any]
-    conditions: Mapping[str, Any]
+    conditions: Mapping[str, object]
 
     @property
     def samples(self) -> list[list[float]]:
@@ -58,7 +59,8 @@ class Expectation:
         for record in self.references:
             for metric in metrics_of(record, self.metric, self.conditions):
                 value, spread = metric["value"], metric.get("stddev", 0.0)
-                found.append(metric.get("samples") or [value - spread, value, value + spread])
+                own = metric.get("samples") or [value - spread, value, value + spread]
+                found.append(list(own))
         return found
 
     def of(self, case: Case) -> bool:
@@ -69,7 +71,7 @@ class Expectation:
         return all(known.get(key) == value for key, value in asked.items())
 
 
-def metrics_of(record: Record, name: str, conditions: Mapping[str, Any]) -> list[dict[str, Any]]:
+def metrics_of(record: Record, name: str, conditions: Mapping[str, object]) -> list[RecordedMetric]:
     """The metrics of a name; a condition that a metric does not have excludes none."""
     asked = {key: str(value) for key, value in one_name(conditions).items()}
     return [
@@ -93,29 +95,34 @@ def expectations(sweep: Sweep) -> tuple[Expectation, ...]:
             f"{sweep.source}: it has no 'expect', so there is nothing to repeat; run it by "
             f"{as_typed('bench', sweep.source)}."
         )
-    return tuple(_expectation(one, f"{sweep.source}: expect") for one in sweep.expect)
+    return tuple(_expectation(f"{sweep.source}: expect", **one) for one in sweep.expect)
 
 
-def _expectation(one: Mapping[str, Any], source: str) -> Expectation:
-    references = reference(one["record"], source)
-    name, conditions = one["metric"], one.get("conditions", {})
-    found = [m for record in references for m in metrics_of(record, name, conditions)]
+def _expectation(
+    source: str,
+    record: str,
+    metric: str,
+    value: float,
+    tolerance: float,
+    case: Mapping[str, object] = _NONE,
+    conditions: Mapping[str, object] = _NONE,
+) -> Expectation:
+    """What an entry of a sweep's 'expect' stands for, by its keys; raises InputError."""
+    references = reference(record, source)
+    found = [one for each in references for one in metrics_of(each, metric, conditions)]
     if not found:
-        names = ", ".join(sorted({metric["name"] for metric in references[0]["metrics"]}))
+        names = ", ".join(sorted({one["name"] for one in references[0]["metrics"]}))
         raise InputError(
-            f"{source}: the record {one['record']!r} has no {name!r} with these conditions; it has "
+            f"{source}: the record {record!r} has no {metric!r} with these conditions; it has "
             f"{names}."
         )
-    value = speed_of(metric["value"] for metric in found)
-    if not math.isclose(value, one["value"], rel_tol=_ROUNDING):
+    there = speed_of(one["value"] for one in found)
+    if not math.isclose(there, value, rel_tol=_ROUNDING):
         raise InputError(
-            f"{source}: {name!r} of the record {one['record']!r} is {value:g}, not "
-            f"{one['value']:g}; correct the value, or give the conditions of the one meant."
+            f"{source}: {metric!r} of the record {record!r} is {there:g}, not {value:g}; correct "
+            "the value, or give the conditions of the one meant."
         )
-    unit = found[0]["unit"]
-    return Expectation(
-        references, name, unit, one["value"], one["tolerance"], one.get("case", {}), conditions
-    )
+    return Expectation(references, metric, found[0]["unit"], value, tolerance, case, conditions)
 
 
 def reference(name: str, source: str) -> tuple[Record, ...]:
@@ -159,8 +166,8 @@ def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
     if here != set(record["cluster"]["platforms"]):
         raise InputError("it is of other machines")
     benchmark = _benchmark(case)
-    axes: dict[str, Any] = {"benchmark": [benchmark], "nodes": [case["nodes"]]}
-    models: dict[str, Any] = {}
+    axes: dict[str, object] = {"benchmark": [benchmark], "nodes": [case["nodes"]]}
+    models: dict[str, object] = {}
     known: dict[str, Parameter] = dict(benchmarks.find(benchmark).parameters)
     api: dict[str, list[str]] = {}
     if benchmarks.find(benchmark).engines != ():
@@ -194,7 +201,7 @@ def sweep_of_record(record: Record, cluster: Cluster, model: str = "") -> Sweep:
     return parse_sweep(document, name)
 
 
-def _benchmark(case: Mapping[str, Any]) -> str:
+def _benchmark(case: RecordedCase) -> str:
     found, all_of_them = case["benchmark"], benchmarks.all_benchmarks()
     if case.get("engine") and case["engine"] not in engines.all_engines():
         raise InputError(f"{case['engine']} is no engine here")
@@ -259,10 +266,10 @@ def fitted(sweep: Sweep, cluster: Cluster) -> Sweep:
 
 
 def _parameters(
-    case: Mapping[str, Any], metrics: list[dict[str, Any]], known: Mapping[str, Parameter]
-) -> list[dict[str, list[Any]]]:
+    case: RecordedCase, metrics: Sequence[RecordedMetric], known: Mapping[str, Parameter]
+) -> list[dict[str, list[object]]]:
     """The values that the driver can set: lengths together only as they were measured together."""
-    blocks: dict[tuple[Any, ...], dict[str, list[Any]]] = {}
+    blocks: dict[tuple[str, ...], dict[str, list[object]]] = {}
     for metric in metrics:
         given = one_name(case["parameters"], metric["conditions"])
         fixed = tuple(str(given.get(key)) for key in ("depth", "concurrency", "requests"))
@@ -274,7 +281,7 @@ def _parameters(
     return list(blocks.values()) or [{}]
 
 
-def _expected(record: Record, metric: Mapping[str, object]) -> dict[str, Any]:
+def _expected(record: Record, metric: RecordedMetric) -> dict[str, object]:
     return {
         "record": record["id"],
         "metric": metric["name"],

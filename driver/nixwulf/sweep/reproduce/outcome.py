@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from nixwulf.core.document import Cell, Column, Table, output, rich_table, say
 from nixwulf.core.metric import better, speed_of
@@ -24,7 +23,7 @@ from nixwulf.perf.predict import Prediction
 from nixwulf.plugins.runtime.case import Case
 from nixwulf.results.compare.interval import Interval, ratio_interval
 from nixwulf.results.identity import canonical
-from nixwulf.results.record import Record
+from nixwulf.results.record import Record, RecordedMetric
 from nixwulf.results.table import record_bandwidth_gbps, record_rtt_us
 from nixwulf.sweep.plan import Plan
 from nixwulf.sweep.reproduce.conditions import Expectation, expectations, metrics_of
@@ -93,7 +92,7 @@ def _repeat(
     expected: Expectation,
     plan: Plan,
     case: Case,
-    found: Sequence[tuple[Record, Mapping[str, Any]]],
+    found: Sequence[tuple[Record, RecordedMetric]],
     explanations: Explanations,
 ) -> Repeat:
     """The metrics of a case that ran beside the expected one; causes are the last record's."""
@@ -119,10 +118,10 @@ def _repeat(
 
 
 def _verdict(
-    expected: Expectation, metrics: Sequence[Mapping[str, Any]]
+    expected: Expectation, metrics: Sequence[RecordedMetric]
 ) -> tuple[str, float, Interval | None]:
     """Outside: beyond the tolerance, and shown to differ where there is an interval."""
-    sides = (expected.samples, [one.get("samples") or [one["value"]] for one in metrics])
+    sides = (expected.samples, [[*one.get("samples", ())] or [one["value"]] for one in metrics])
     values = (expected.value, speed_of(one["value"] for one in metrics))
     if better(expected.metric, expected.unit) == "less":
         sides, values = (sides[1], sides[0]), (values[1], values[0])
@@ -192,7 +191,9 @@ def causes(
     found = [
         *cpus,
         *_threads(record, reference),
-        *(_beside(cause, starved) for cause in _link(record, reference, source, costless)),
+        # A lack of CPUs delays packets too: the link is after it, unless it is far worse.
+        *(link if link.left < _FAR * starved else replace(link, left=max(link.left, starved))
+          for link in _link(record, reference, source, costless)),
         *_model(record, reference, model),
         *_engine(record, reference, source),
         *_clocks(record, reference),
@@ -203,14 +204,12 @@ def causes(
     return sorted(found, key=lambda cause: cause.left)
 
 
-def _beside(link: Cause, starved: float) -> Cause:
-    """A link's cause after a lack of CPUs, which delays its packets too, unless it is far worse."""
-    far_worse = link.left < _FAR * starved
-    return link if far_worse else replace(link, left=max(link.left, starved))
-
-
-def _facts(record: Record) -> dict[str, Mapping[str, Any]]:
-    return {node["name"]: node.get("facts", {}) for node in record.get("nodes", ())}
+def _facts(record: Record) -> dict[str, dict[str, float]]:
+    """The facts of each node that are numbers."""
+    return {
+        node["name"]: {k: v for k, v in node.get("facts", {}).items() if isinstance(v, int | float)}
+        for node in record.get("nodes", ())
+    }
 
 
 def _limits(record: Record, reference: Record) -> Iterator[Cause]:
@@ -271,17 +270,19 @@ def _link(
 
 
 def _other_fabric(
-    now: Mapping[str, Any], before: Mapping[str, Any], source: str
+    now: Mapping[str, object], before: Mapping[str, object], source: str
 ) -> Iterator[Cause]:
     """Say what a fabric's file says less of than that of the record's."""
     name = now.get("name", "")
     for key, unit in (("kind", ""), ("speed_gbps", " Gbit/s"), ("mtu", " bytes of MTU")):
-        if key in now and key in before and now[key] != before[key]:
-            less = isinstance(now[key], int | float) and now[key] < before[key]
-            if less or key == "kind":
-                text = f"{name!r} has {now[key]}{unit}, the record's fabric {before[key]}{unit}"
-                left = now[key] / before[key] if key == "speed_gbps" else _OTHER
-                yield Cause(text, f"nixwulf preflight --cluster {source}", left)
+        new, old = now.get(key), before.get(key)
+        if not new or not old or new == old:
+            continue
+        share = new / old if isinstance(new, int | float) and isinstance(old, int | float) else 0.0
+        if share < 1:  # or of another kind
+            text = f"{name!r} has {new}{unit}, the record's fabric {old}{unit}"
+            left = share if key == "speed_gbps" else _OTHER
+            yield Cause(text, f"nixwulf preflight --cluster {source}", left)
 
 
 def _model(record: Record, reference: Record, model: Model | None) -> Iterator[Cause]:
@@ -398,7 +399,7 @@ def expected(repeats: Sequence[Repeat], plan: Plan) -> None:
     say(console, f"{planned} can be repeated on {plan.cluster.name!r}.")
 
 
-def document(repeat: Repeat) -> dict[str, Any]:
+def document(repeat: Repeat) -> dict[str, object]:
     """A number and its repeat as JSON; values are in the unit of the metric."""
     one, interval, predicted = repeat.expected, repeat.interval, repeat.predicted
     return {
