@@ -76,7 +76,7 @@ install_packages() {
 
 # unpack PROGRAM FOLDER PACKAGE WHY
 unpack() {
-  if has "$1" || [ -x "$cache/$2/usr/sbin/$1" ]; then return; fi
+  if has "$1" || [ -x "$cache/$2/usr/sbin/$1" ] || [ -x "$cache/$2/usr/bin/$1" ]; then return; fi
   has apt-get || fail "$4 the program $1; install it."
   echo "setup: unpacking $1 into $cache/$2 (not installed, no service is enabled)"
   local folder
@@ -142,7 +142,10 @@ if [ "${BASH_SOURCE[0]}" != "$0" ]; then return; fi
 mapfile -t packages < <(missing_packages)
 install_packages "${packages[@]}"
 unpack sshd openssh openssh-server "the lab needs"
-[ "$purpose" != tests ] || unpack nginx nginx nginx "the tests of serve need"
+if [ "$purpose" = tests ]; then
+  unpack nginx nginx nginx "the tests of serve need"
+  unpack promtool prometheus prometheus "the tests of serve need"
+fi
 mapfile -t libraries < <(missing_libraries)
 install_packages "${libraries[@]}"
 make_venv

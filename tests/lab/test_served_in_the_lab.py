@@ -139,8 +139,33 @@ def test_engines_listen_on_the_loopback_and_the_fabric_alone(chat, nodes):
     for name, node in nodes.items():
         listening = node.run(["ss", "-tlnH"]).stdout.splitlines()
         ends = {line.split()[3] for line in listening if not line.split()[3].endswith(":22")}
-        own = {f"{fabric[name]}:50052"} | ({"127.0.0.1:18080"} if name == "n1" else set())
+        of_head = {"127.0.0.1:18080", "127.0.0.1:18081"}  # the URL, and /metrics of the watch
+        own = {f"{fabric[name]}:50052"} | (of_head if name == "n1" else set())
         assert ends == own
+
+
+def test_metrics_and_top_tell_what_the_watch_sees(chat, asked, nodes):
+    stop = threading.Event()
+
+    def load():
+        while not stop.is_set():
+            ask_for(nodes["n1"], 18080, 480)
+
+    asking = threading.Thread(target=load, daemon=True)
+    asking.start()
+    deadline, seen = time.monotonic() + 90, {}
+    while not seen.get("servers", {}).get("n1", {}).get("decode_per_s"):
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.5)
+        (seen,) = json.loads(asked("top", "--once", "--format", "json"))["services"]
+    stop.set()
+    assert seen["servers"]["n1"]["state"] == "decoding"
+    assert seen["nodes"]["n2"]["fabric_per_s"] > 0
+    assert seen["nodes"]["n2"]["units"]["n2-ggml-rpc-server"]["running"]
+    assert "chat: llama.cpp, 1 server" in asked("top", "--once")
+    text = nodes["n1"].run(["curl", "-s", "127.0.0.1:18081/metrics"]).stdout
+    assert 'nixwulf_server_state{server="n1",service="chat",state="decoding"} ' in text
+    asking.join()
 
 
 def test_only_its_user_may_look_into_what_it_keeps(chat, nodes):
@@ -231,6 +256,28 @@ def test_a_port_in_use_is_refused_and_nothing_stays_behind(lab, asked, nodes, ch
         nodes["n1"].run(["pkill", "-f", "[c]reate_server"])
     left = nodes["n1"].run(["pgrep", "-f", "[l]lama-server|[r]pc-server|[s]erve watch"])
     assert left.stdout == ""
+
+
+def test_on_a_network_only_who_has_the_key_is_answered(asked, nodes, tmp_path):
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef0123456789abcdef\n")
+    said = asked("serve", "pipeline.yaml", "--address", "10.90.0.11", code=EXIT_USAGE)
+    assert "--api-key-file" in said
+    words = ("--name", "shut", "--port", "18070", "--address", "10.90.0.11")
+    said = asked("serve", "pipeline.yaml", *words, "--api-key-file", str(key))
+    assert "shut answers on node n1: http://10.90.0.11:18070/v1" in said
+    try:
+        status = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-m", "20"]
+        url = "http://10.90.0.11:18070/v1/models"
+        secret = key.read_text().strip()
+        for given, code in (("", "401"), ("Bearer 0123", "401"), (f"Bearer {secret}", "200")):
+            header = ["-H", f"Authorization: {given}"] if given else []
+            assert nodes["n2"].run([*status, *header, url]).stdout == code, given
+        everything = f"ps -eo args; cat {STATE}/shut/*.log {STATE}/shut/*.json* {STATE}/shut/*.run"
+        for node in nodes.values():
+            assert secret not in node.run(["sh", "-c", everything]).stdout
+    finally:
+        asked("serve", "stop", "shut", "--forget")
 
 
 def test_of_two_replicas_one_is_killed_and_no_request_is_lost(chat, asked, nodes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +63,10 @@ def serve() -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65534), default=0, help="Of the URL, on the loopback."
 )
+@click.option("--address", metavar="IP", default="", help="Of the URL, for others to reach it.")
+@click.option(
+    "--api-key-file", metavar="FILE", type=options.FilePath(), help="nginx asks for this key."
+)
 @options.waive
 @options.fetch
 @options.quiet
@@ -73,6 +78,8 @@ def start(
     slots: int,
     context: int,
     port: int,
+    address: str,
+    api_key_file: Path | None,
     waive: tuple[str, ...],
     fetch: bool,
     quiet: bool,
@@ -92,12 +99,14 @@ def start(
     from nixwulf.nodes.process import Hold, stop_orphans
     from nixwulf.nodes.ssh import connections, each, open_all
     from nixwulf.sweep.recording import make_progress
-    from nixwulf.sweep.serve import control, trial
-    from nixwulf.sweep.serve.service import check_name
+    from nixwulf.sweep.serve import control, proxy, trial
+    from nixwulf.sweep.serve.service import check_address, check_name
     from nixwulf.sweep.session import Models, Session
 
     called = check_name(name or slug(Path(target).stem.lower(), _LONGEST_NAME) or "service")
-    wish = trial.Wish(target, only, called, slots, context, port, waive)
+    key = proxy.read_key(api_key_file) if api_key_file else ""
+    at = check_address(address, closed=bool(key))
+    wish = trial.Wish(target, only, called, slots, context, port, waive, at, closed=bool(key))
     machines, config = options.find_cluster(cluster)
     plan = trial.plan_of(wish, machines)
     wanted = {node.name for node in plan.cases[0].nodes_of(machines)}
@@ -121,7 +130,7 @@ def start(
             record = trial.measure(plan, opened, folder, progress)
             service, commands = trial.service_of(record, plan, wish)
             live = control.LiveService(service, nodes)
-            control.place(live, commands)
+            control.place(live, commands, key)
             live = control.bring_up(live, progress.step)
     finally:
         hold.release()
@@ -137,9 +146,15 @@ def _goes_on(live: LiveService, why: str) -> None:
     options.tell(*control.start_watch(live))
     given = live.head.options
     lead = ["ssh", *(given[:2] if given[:1] == ("-F",) else ()), "-NL"]
-    own = f"{service.port}:127.0.0.1:{service.port}"
+    own = f"{service.port}:{service.address}:{service.port}"
     click.echo(f"{service.name} answers on node {service.head}: {service.url}")
-    click.echo(f"From here: {shlex.join([*lead, own, service.host(service.head).ssh])}")
+    if service.local:
+        click.echo(f"From here: {shlex.join([*lead, own, service.host(service.head).ssh])}")
+    else:
+        click.echo(
+            f"Whoever reaches {service.address} and has the key can use the model; requests and "
+            "answers are not encrypted on the way."
+        )
     click.echo(
         f"It is started again when it holds a request and nothing moves for "
         f"{service.limits.still_s:.0f} s, by its run {service.record}; see "
@@ -286,6 +301,37 @@ def restart(name: str | None, cluster: str | None) -> None:
     control.require_ports(live)
     live = control.bring_up(live, options.tell)
     _goes_on(live, "It was started again.")
+
+
+@click.command()
+@options.cluster_or_lab
+@click.option("--once", is_flag=True, help="Print it once, and end.")
+@options.json_format()
+def top(cluster: str | None, once: bool, form: str) -> None:
+    """Show what is served: requests, tokens, watts, clocks and the fabric, every two seconds.
+
+    Where there is no terminal it is printed once.
+
+    \b
+    Examples:
+      nixwulf top --cluster clusters/mine.toml
+      nixwulf top --once --format json
+    """
+    from nixwulf.core.document import output
+    from nixwulf.sweep.serve import top as screens
+
+    nodes = options.find_nodes(cluster, ())[1]
+    if form == "text" and not once and sys.stdin.isatty() and sys.stdout.isatty():
+        screens.show(nodes)
+        return
+    found = screens.look(nodes)
+    if form == "json":
+        options.print_json({"services": screens.documents(found)}, "top")
+        return
+    for live, seen in found:
+        output().print(screens.screen(live, seen))
+    if not found:
+        click.echo("Nothing is served here.")
 
 
 @serve.command(hidden=True)

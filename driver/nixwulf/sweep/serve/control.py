@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Required, TypedDict, cast
+from typing import cast
 
 from nixwulf import __version__
 from nixwulf.core import web
@@ -23,6 +23,7 @@ from nixwulf.nodes.ssh import Connection, Unreachable, each
 from nixwulf.plugins.runtime.openai_stream import MESSAGE_TEXTS
 from nixwulf.sweep.serve import proxy, units
 from nixwulf.sweep.serve.counters import MODELS
+from nixwulf.sweep.serve.seen import SeenService
 from nixwulf.sweep.serve.service import (
     EVENTS,
     FILE,
@@ -94,8 +95,10 @@ def find(nodes: Nodes, name: str | None) -> LiveService:
     raise InputError(f"No service {name!r} is here; {did_you_mean(name, found)}")
 
 
-def place(live: LiveService, commands: Iterable[UnitCommand]) -> None:
+def place(live: LiveService, commands: Iterable[UnitCommand], key: str = "") -> None:
     """Write what starts its processes on their nodes, and the service itself on its head.
+
+    key: without which nginx lets nobody in; it is kept on the head alone.
 
     Raises GateError: one of its ports is in use, or nginx is missing.
     """
@@ -103,7 +106,7 @@ def place(live: LiveService, commands: Iterable[UnitCommand]) -> None:
     for one in commands:
         units.write(live.nodes[one.node], live.service.name, one.unit, one.argv, one.environment)
     if live.service.proxied:
-        proxy.write(live.head, live.service)
+        proxy.write(live.head, live.service, key)
     save(live)
 
 
@@ -116,7 +119,8 @@ def save(live: LiveService) -> None:
 def require_ports(live: LiveService) -> None:
     """Raise GateError where something else listens on a port of the service."""
     service = live.service
-    wanted = {(service.head, service.port), *((one.head, one.port) for one in service.groups)}
+    own = {service.port, service.metrics_port} - {0}
+    wanted = {*((service.head, one) for one in own), *((g.head, g.port) for g in service.groups)}
     for group in service.groups:
         wanted |= {(one.node, port) for one in group.units[:-1] for port in group.worker_ports}
     for name, port in sorted(wanted):
@@ -265,10 +269,11 @@ def bring_up(live: LiveService, on_step: Callable[[str], None]) -> LiveService:
 
 def _wait_for_url(live: LiveService) -> None:
     until = time.monotonic() + _ASK_S
-    with reached(live.head, "127.0.0.1", live.service.port) as ask:
+    with reached(live.head, live.service.address, live.service.port) as ask:
         while time.monotonic() < until:
             with suppress(web.NoAnswer):
-                if ask("GET", MODELS).ok:
+                reply = ask("GET", MODELS)
+                if reply.ok or (live.service.closed and reply.status == web.UNAUTHORIZED):
                     return
             time.sleep(_POLL_S)
     logs_ = as_typed("serve", "logs", live.service.name)
@@ -330,28 +335,12 @@ def events(live: LiveService, count: int | None) -> list[dict[str, object]]:
     return [document for line in text.splitlines() if (document := _read(line))]
 
 
-class SeenServer(TypedDict, total=False):
-    """A server as the watch last saw it; restarts: of the last hour."""
-
-    state: Required[State]
-    why: Required[str]
-    requests: int | None
-    restarts: int
-
-
-class SeenService(TypedDict, total=False):
-    """A service as its watch last saw it, and whether that runs now; without a look no `at`."""
-
-    watched: Required[bool]
-    servers: Required[Mapping[str, SeenServer]]
-    at: str
-
-
 def status(live: LiveService) -> SeenService:
     """What its watch last saw, and whether it runs now."""
     seen = _read(units.show(live.head, live.service.name, STATUS)) or {}
     look = units.look(live.head, live.service.name, [WATCH])
-    return cast(SeenService, {"watched": look.units[WATCH].process > 0, "servers": {}, **seen})
+    watched = look.units[WATCH].process > 0
+    return cast(SeenService, {"servers": {}, "nodes": {}, **seen, "watched": watched})
 
 
 def _read(text: str) -> dict[str, object] | None:

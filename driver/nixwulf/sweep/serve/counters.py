@@ -1,9 +1,9 @@
-"""A server's own counters: the requests that it holds, and the tokens that it has computed."""
+"""A server's own counters: requests that it holds, tokens that it computed, waits for the first."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nixwulf.core import web
@@ -12,7 +12,6 @@ from nixwulf.core.files import shipped_table
 MODELS = "/v1/models"
 # A server that computes may answer late; a look may not.
 ANSWER_S = 2.0
-_KEYS = ("requests", "prompted", "generated")
 _LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})?\s+([0-9.eE+-]+)\s*$", re.MULTILINE)
 Fetch = Callable[[str], web.Reply]
 """Gives the answer to GET of a path; raises NoAnswer."""
@@ -20,20 +19,27 @@ Fetch = Callable[[str], web.Reply]
 
 @dataclass(frozen=True)
 class ServerCounters:
-    """What a server tells of itself; None is what it does not."""
+    """What a server tells of itself; None is what it does not.
+
+    requests: that it holds, queued: those of them that wait. first_token_s: seconds until their
+    first token, summed over first_tokens requests.
+    """
 
     answers: bool
     requests: int | None = None
+    queued: int | None = None
     prompted: int | None = None
     generated: int | None = None
+    first_tokens: int | None = None
+    first_token_s: float | None = None
 
 
 @dataclass(frozen=True)
 class CounterSource:
-    """Where a server may tell them: a path, and the keys of each counter in their order."""
+    """Where a server may tell them: a path, and the keys of each counter by its name."""
 
     path: str
-    keys: tuple[Sequence[str], ...]
+    keys: Mapping[str, Sequence[str]]
 
 
 def find_path(fetch: Fetch) -> str:
@@ -57,7 +63,7 @@ def read(fetch: Fetch, path: str) -> ServerCounters:
 
 def _rows() -> list[CounterSource]:
     rows = shipped_table("serving")["counters"]
-    return [CounterSource(row["path"], tuple(row[key] for key in _KEYS)) for row in rows]
+    return [CounterSource(row["path"], {k: row[k] for k in row if k != "path"}) for row in rows]
 
 
 def _parse(row: CounterSource, reply: web.Reply) -> ServerCounters:
@@ -67,11 +73,19 @@ def _parse(row: CounterSource, reply: web.Reply) -> ServerCounters:
     """
     document = reply.json
     if document is not None:
-        held, *tokens = ([*_values(document, keys)] for keys in row.keys)
-        return ServerCounters(True, *map(sum, (held, *tokens))) if held else ServerCounters(True)
+        found = {name: [*_values(document, keys)] for name, keys in row.keys.items()}
+        if not found["requests"]:
+            return ServerCounters(True)
+        return ServerCounters(True, **{name: sum(values) for name, values in found.items()})
     lines = _LINE.findall(reply.text)
-    found = ([float(value) for name, value in lines if name in keys] for keys in row.keys)
-    return ServerCounters(True, *(round(sum(one)) if one else None for one in found))
+    sums = {
+        name: sum(values)
+        for name, keys in row.keys.items()
+        if (values := [float(value) for key, value in lines if key in keys])
+    }
+    waited = sums.pop("first_token_s", None)
+    whole = {name: round(value) for name, value in sums.items()}
+    return ServerCounters(True, first_token_s=waited, **whole)
 
 
 def _values(document: object, keys: Sequence[str]) -> Iterator[int]:

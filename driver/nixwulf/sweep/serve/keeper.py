@@ -21,7 +21,8 @@ from nixwulf.core.files import read_text, write_atomically, write_json
 from nixwulf.core.schema import check
 from nixwulf.nodes.process import Hold
 from nixwulf.nodes.ssh import Connection, ThisMachine, connect, each
-from nixwulf.sweep.serve import control, counters, units
+from nixwulf.sweep.serve import control, counters, seen, units
+from nixwulf.sweep.serve.counters import ServerCounters
 from nixwulf.sweep.serve.service import (
     EVENTS,
     FILE,
@@ -59,25 +60,28 @@ Looks = Mapping[str, NodeLook | None]
 
 @dataclass
 class TryOut:
-    """The watch's own request to a server: what came of it, and when it was last sent."""
+    """The watch's own request to a server: what came of it, when it was sent, what it took."""
 
     state: Canary = "none"
     text: str | None = None
     sent: float = float("-inf")
+    seconds: float | None = None
 
 
 @dataclass
 class Guarded:
     """A server under watch.
 
-    path: of its counters, once it is known; samples: the last ones, for evidence. repair: a restart
-    that goes on; restarts: times of those before, seconds since 1970; restarted_at: monotonic, of
-    one after which it has not answered yet. down: why it is left alone; waits: for a node.
+    path: of its counters, once it is known; told: what they said last; samples: the last ones, for
+    evidence. repair: a restart that goes on; restarts: times of those before, seconds since 1970;
+    restarted_at: monotonic, of one after which it has not answered yet. down: why it is left alone;
+    waits: for a node.
     """
 
     group: ServedGroup
     watched: Watched = field(default_factory=Watched)
     path: str = ""
+    told: ServerCounters = field(default_factory=partial(ServerCounters, answers=False))
     canary: TryOut = field(default_factory=TryOut)
     samples: list[ServerSample] = field(default_factory=list)
     repair: Future[None] | None = None
@@ -103,6 +107,8 @@ class Keeper:
         self._held, self._tried_hold, self._tidied = False, float("-inf"), float("-inf")
         self._opened = {head.name}
         self._pool = ThreadPoolExecutor(len(self.servers))
+        self._looked: tuple[float, Looks] = time.monotonic(), dict.fromkeys(self.nodes)
+        self._seen: seen.SeenService = {"watched": True, "servers": {}, "nodes": {}}
         self._writing = threading.Lock()
         self._remember()
 
@@ -121,6 +127,9 @@ class Keeper:
 
     def run(self) -> None:
         """Watch for ever."""
+        if self.service.metrics_port:
+            with suppress(OSError):  # the port is another's: what is served goes on without them
+                seen.publish(self.service, lambda: self._seen)
         try:
             while True:
                 begin = time.monotonic()
@@ -141,7 +150,7 @@ class Keeper:
             print(f"{moment()} nginx has ended, and is started again", flush=True)
             with suppress(NixwulfError):
                 units.start(self.nodes[self.service.head], self.service.name, PROXY)
-        self._tell()
+        self._tell(looks)
 
     def _is_whole(self, server: Guarded) -> bool:
         """Whether a server is neither down nor just being restarted."""
@@ -171,7 +180,7 @@ class Keeper:
             try:
                 if tidy:
                     units.trim(node, service.name, own)
-                counted = bool(service.host(name).interfaces) and name != service.head
+                counted = bool(service.host(name).interfaces)
                 found = units.look(node, service.name, own, counted=counted)
                 if name not in self._opened:  # a connection of its own for each look costs 60 ms
                     self._opened.add(name)
@@ -223,7 +232,7 @@ class Keeper:
         if not server.path:
             with suppress(web.NoAnswer):
                 server.path = counters.find_path(fetch)
-        told = counters.read(fetch, server.path or counters.MODELS)
+        told = server.told = counters.read(fetch, server.path or counters.MODELS)
         powers = [look.watts for look in looks.values() if look and look.watts is not None]
         return ServerSample(
             time.monotonic(),
@@ -268,6 +277,7 @@ class Keeper:
             with suppress(web.NoAnswer):
                 reply = web.fetch(web.client(server.group.base_url), "POST", path, limit, json=body)
                 canary.text = control.text_of(reply)
+                canary.seconds = round(time.monotonic() - canary.sent, 3)
                 refused = reply.status >= _SERVER_ERROR and reply.status not in _BUSY
                 answered = canary.text is not None
                 state = "answered" if answered else "failed" if refused else "none"
@@ -349,18 +359,41 @@ class Keeper:
             with (self.folder / EVENTS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(document) + "\n")
 
-    def _tell(self) -> None:
-        """Write what is seen, for 'nixwulf serve status'."""
-        servers = {
-            one.group.name: {
-                "state": "down" if one.down else "restarting" if one.repair else one.watched.state,
-                "why": one.down or one.watched.why,
-                "still_s": round(one.watched.still_s, 1),
-                "requests": one.samples[-1].requests if one.samples else None,
-                "restarts": len(recent(one.restarts, time.time())),
-            }
-            for one in self.servers
+    def _tell(self, looks: Looks) -> None:
+        """Keep what is seen for /metrics, and write it for 'nixwulf serve status' and 'top'."""
+        now, (then, before) = time.monotonic(), self._looked
+        self._looked = now, dict(looks)
+        nodes = {
+            name: seen.seen_node(self.service.host(name), one, before[name], now - then)
+            if one
+            else None
+            for name, one in looks.items()
         }
-        document = {"at": moment(), "held": self._held, "servers": servers}
+        self._seen = {
+            "at": moment(),
+            "watched": True,
+            "held": self._held,
+            "servers": {one.group.name: self._seen_server(one) for one in self.servers},
+            "nodes": nodes,
+        }
         with suppress(OSError, NixwulfError):
-            write_json(self.folder / STATUS, document)
+            write_json(self.folder / STATUS, self._seen)
+
+    def _seen_server(self, one: Guarded) -> seen.SeenServer:
+        state: seen.SeenState = "restarting" if one.repair else one.watched.state
+        prompt_per_s, decode_per_s = seen.rates(one.samples)
+        return {
+            "state": "down" if one.down else state,
+            "why": one.down or one.watched.why,
+            "still_s": round(one.watched.still_s, 1),
+            "restarts": len(recent(one.restarts, time.time())),
+            "requests": one.told.requests,
+            "queued": one.told.queued,
+            "prompted": one.told.prompted,
+            "generated": one.told.generated,
+            "prompt_per_s": prompt_per_s,
+            "decode_per_s": decode_per_s,
+            "first_token_s": one.told.first_token_s,
+            "first_tokens": one.told.first_tokens,
+            "canary_s": one.canary.seconds,
+        }

@@ -6,6 +6,7 @@ that they know: no state is on the machine from which it was started.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,6 +21,7 @@ from nixwulf.sweep.serve.watch import State, WatchLimits
 SCHEMA_VERSION = "1.0"
 FILE, EVENTS, STATUS = "service.json", "events.jsonl", "status.json"
 WATCH, PROXY = "watch", "nginx"
+LOOPBACK = "127.0.0.1"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 # Of what the trial showed: a machine that is busy with other things is slower than that.
 _TIMES = 3.0
@@ -37,6 +39,25 @@ def check_name(name: str) -> str:
             "--name, such as --name chat."
         )
     return name
+
+
+def check_address(address: str, *, closed: bool) -> str:
+    """Where a URL listens, the loopback without a wish; raises InputError.
+
+    closed: whether it asks for a key, without which no other address is opened.
+    """
+    try:
+        found = ipaddress.IPv4Address(address or LOOPBACK)
+    except ValueError:
+        raise InputError(
+            f"--address {address!r} is no IPv4 address; give one that the first node has."
+        ) from None
+    if not found.is_loopback and not closed:
+        raise InputError(
+            f"On {address!r} others could use the model; give a key by --api-key-file FILE, made "
+            "by 'openssl rand -hex 24 > FILE', or leave --address out."
+        )
+    return str(found)
 
 
 @dataclass(frozen=True)
@@ -103,9 +124,11 @@ class Service:
     """What is kept running.
 
     model: its path on the nodes; called: by what name requests ask for it. record: the id of the
-    run that its limits are from. port: of the URL on the loopback of the first group's node;
-    proxied: whether nginx is there. canary: path and body of the request that tries it out. text:
-    what it answered when it was started, empty where nothing was compared.
+    run that its limits are from. port: of the URL on the first group's node; proxied: whether nginx
+    is there. canary: path and body of the request that tries it out. text:
+    what it answered when it was started, empty where nothing was compared. metrics_port: of
+    Prometheus' text on the loopback of the head, 0 for none. address: where the URL listens;
+    closed: whether nginx lets in only who has the key.
     """
 
     name: str
@@ -123,6 +146,9 @@ class Service:
     limits: WatchLimits
     canary: tuple[str, Mapping[str, object]]
     text: str = ""
+    metrics_port: int = 0
+    address: str = LOOPBACK
+    closed: bool = False
 
     @property
     def head(self) -> str:
@@ -130,9 +156,14 @@ class Service:
         return self.groups[0].head
 
     @property
+    def local(self) -> bool:
+        """Whether only programs of the head reach the URL."""
+        return ipaddress.IPv4Address(self.address).is_loopback
+
+    @property
     def url(self) -> str:
         """What clients of OpenAI's API are given, on the head."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http://{self.address}:{self.port}/v1"
 
     def host(self, name: str) -> Host:
         """A node by its name."""

@@ -38,7 +38,15 @@ from nixwulf.sweep.plan import (
 )
 from nixwulf.sweep.recipes.as_sweep import is_recipe, read_recipes, sweep_text
 from nixwulf.sweep.reproduce.conditions import sweep_of_run
-from nixwulf.sweep.serve.service import Host, ServedGroup, Service, UnitOfServer, limits_of, moment
+from nixwulf.sweep.serve.service import (
+    LOOPBACK,
+    Host,
+    ServedGroup,
+    Service,
+    UnitOfServer,
+    limits_of,
+    moment,
+)
 from nixwulf.sweep.session import Observer, Session, record_path, run_one
 
 _BENCHMARK = "serve"
@@ -53,7 +61,8 @@ class Wish:
     """What the command line asks for.
 
     slots: requests at once; context: tokens of each with its answer; 0: as the case has it. port:
-    of the URL, 0: the engine's own.
+    of the URL, 0: the engine's own. address: of the head, where others reach the URL; closed:
+    whether it asks for a key.
     """
 
     target: str
@@ -63,6 +72,8 @@ class Wish:
     context: int = 0
     port: int = 0
     waived: tuple[str, ...] = ()
+    address: str = LOOPBACK
+    closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,7 +202,7 @@ def service_of(record: Record, plan: Plan, wish: Wish) -> tuple[Service, list[Un
     cluster, engine = plan.cluster, engines.find(case.engine or "")
     run = measured_run(engine, record, cluster, case.parameters["concurrency"])
     alone = list(run.alone()) if servers_of(run.case) > 1 else [run]
-    several = len(alone) > 1
+    proxied = len(alone) > 1 or wish.closed
     port = wish.port or engine.api_port
     groups: list[ServedGroup] = []
     commands: list[UnitCommand] = []
@@ -202,12 +213,12 @@ def service_of(record: Record, plan: Plan, wish: Wish) -> tuple[Service, list[Un
                 f"{engine.name} reads {serving.before[0].path!r} on its nodes, which serve does "
                 "not write yet."
             )
-        host = _address(cluster, alone[0].head, serving.head) if several else "127.0.0.1"
-        own = _commands(serving, host, port + several)
+        host = _address(cluster, alone[0].head, serving.head) if len(alone) > 1 else LOOPBACK
+        own = _commands(serving, host, port + proxied)
         units = tuple(UnitOfServer(each.unit, each.node) for each in own)
         model = _model(record, own[-1], engine)
         needs = model if model.startswith("/") else ""
-        groups.append(ServedGroup(serving.head, host, port + several, units, engine.ports, needs))
+        groups.append(ServedGroup(serving.head, host, port + proxied, units, engine.ports, needs))
         commands += own
     heads = {one.node: group.head for group in groups for one in group.units}
     hosts = [_host(node, heads[node.name], case, cluster) for node in case.nodes_of(cluster)]
@@ -221,11 +232,14 @@ def service_of(record: Record, plan: Plan, wish: Wish) -> tuple[Service, list[Un
         case=record["case"],
         record=record["id"],
         port=port,
-        proxied=several,
+        proxied=proxied,
         hosts=tuple(hosts),
         groups=tuple(groups),
         limits=limits_of(record),
         canary=_canary(engine, model),
+        metrics_port=port + proxied + 1,
+        address=wish.address,
+        closed=wish.closed,
     )
     return service, commands
 
@@ -260,7 +274,7 @@ def _listening(server: Started, host: str, port: int) -> Started:
     for flag, value in ((_HOST, host), (_PORT, str(port))):
         if flag in words[:-1]:
             words[words.index(flag) + 1] = value
-        elif flag == _PORT or host != "127.0.0.1":
+        elif flag == _PORT or host != LOOPBACK:
             raise NixwulfError(
                 f"{server.program!r} is started without {flag}, so that it listens nowhere else; "
                 "leave --port out, and take one server."
@@ -271,7 +285,7 @@ def _listening(server: Started, host: str, port: int) -> Started:
 def _address(cluster: Cluster, first: str, node: str) -> str:
     """Where nginx on the first node reaches a node; raises InputError where no fabric does."""
     if node == first:
-        return "127.0.0.1"
+        return LOOPBACK
     own = next(one for one in cluster.nodes if one.name == node)
     for fabric in cluster.fabrics:
         if end := own.end_to(fabric, first):

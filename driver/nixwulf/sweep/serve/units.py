@@ -10,7 +10,8 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 
 from nixwulf.core.errors import NixwulfError
 from nixwulf.core.files import shipped_text
@@ -22,7 +23,14 @@ from nixwulf.nodes.ssh import Connection
 _SHELL = SHELL + shipped_text("sweep/serve/units.sh")
 _COUNTERS = shipped_text("nodes/counters.sh")
 _UNIT = re.compile(r"nixwulf-unit (\S+) (\d+) (\S) (\d+)")
-_WATTS = re.compile(r"nixwulf-(micro)?watts (\d+(?:\.\d+)?)")
+_MICROWATTS = re.compile(r"nixwulf-microwatts (\d+)")
+_DEGREES = re.compile(r"nixwulf-millidegrees (\S+) (-?\d+)")
+_CLOCK = re.compile(r"nixwulf-kilohertz cpu (\d+)")
+_MEMORY = re.compile(r"nixwulf-memory (\w+): (\d+)")
+# W, °C and MHz of a GPU; what it cannot tell is '[N/A]'.
+_CELL = r"(?:(\d+(?:\.\d+)?)|[^,\n]*)"
+_NVIDIA = re.compile(rf"nixwulf-nvidia {_CELL}, {_CELL}, {_CELL}")
+_ERRORS = re.compile(r"/proc/net/dev:\s*([^:\s]+):\s*((?:\d+\s+){11})")
 _GONE, _WARNING = "nixwulf-gone ", "nixwulf-warning "
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _STOPPED = "Tt"
@@ -45,11 +53,19 @@ class UnitSign:
 
 @dataclass(frozen=True)
 class NodeLook:
-    """A node, as of one look: its units by name, its counters, and W of its sensors, if any."""
+    """A node, as of one look: its units by name, its counters, and what its sensors tell.
+
+    watts: of all GPUs; celsius and mhz: by sensor, the hottest and the mean; memory: bytes by the
+    names of /proc/meminfo; errors: of receiving and sending, by interface.
+    """
 
     units: Mapping[str, UnitSign]
     counters: Counters
     watts: float | None
+    celsius: Mapping[str, float] = field(default_factory=dict)
+    mhz: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
 
 
 def _ask(node: Connection, function: str, *words: str, limit_s: float = 30, stdin: str = "") -> str:
@@ -124,8 +140,24 @@ def parse_look(text: str) -> NodeLook:
         )
         for match in _UNIT.finditer(text)
     }
-    powers = [float(one[2]) / (1e6 if one[1] else 1) for one in _WATTS.finditer(text)]
-    return NodeLook(found, counters.parse(text), sum(powers) if powers else None)
+    watts = [int(value) / 1e6 for value in _MICROWATTS.findall(text)]
+    celsius = {(name, int(value) / 1000) for name, value in _DEGREES.findall(text)}
+    mhz = [("cpu", int(value) / 1000) for value in _CLOCK.findall(text)]
+    for line in _NVIDIA.findall(text):
+        power, heat, clock = line
+        watts += [float(power)] if power else []
+        celsius |= {("nvidia", float(heat))} if heat else set()
+        mhz += [("nvidia", float(clock))] if clock else []
+    errors = ((name, numbers.split()) for name, numbers in _ERRORS.findall(text))
+    return NodeLook(
+        found,
+        counters.parse(text),
+        sum(watts) if watts else None,
+        {name: max(heat for key, heat in celsius if key == name) for name, _ in celsius},
+        {name: fmean(one for key, one in mhz if key == name) for name, _ in mhz},
+        {name: int(size) * 1024 for name, size in _MEMORY.findall(text)},
+        {name: int(numbers[2]) + int(numbers[10]) for name, numbers in errors},
+    )
 
 
 def evidence(node: Connection, service: str, names: Sequence[str]) -> str:

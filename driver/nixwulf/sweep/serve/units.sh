@@ -152,8 +152,9 @@ trim() {
 }
 
 # A line for each of the units $2... of the service $1: its name, its process's number and state (a
-# letter of proc(5); - for none), and the CPU ticks of its session. Then watts, a line a sensor. It
-# starts no other program, for it runs each five seconds.
+# letter of proc(5); - for none), and the CPU ticks of its session. Then what sensors tell: watts, 1000ths
+# of a degree, kHz of the processors, and kB of memory. It starts no other program, for it runs each five
+# seconds.
 look() {
   folder=${HOME:?}/.local/state/nixwulf/serve/$1
   shift
@@ -190,13 +191,23 @@ EOF
     echo "nixwulf-unit $unit $child $letter $sum"
   done
   for one in /sys/class/hwmon/hwmon*; do
-    { read -r value <"$one/name"; } 2>/dev/null && [ "$value" = amdgpu ] || continue
+    { read -r kind <"$one/name"; } 2>/dev/null || continue
+    case $kind in amdgpu | k10temp | zenpower | coretemp | cpu_thermal) ;; *) continue ;; esac
+    { read -r value <"$one/temp1_input"; } 2>/dev/null && echo "nixwulf-millidegrees $kind $value"
+    [ "$kind" = amdgpu ] || continue
     for file in "$one/power1_average" "$one/power1_input"; do
       { read -r value <"$file"; } 2>/dev/null && echo "nixwulf-microwatts $value" && break
     done
   done
+  for one in /sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq; do
+    { read -r value <"$one"; } 2>/dev/null && echo "nixwulf-kilohertz cpu $value"
+  done
+  while read -r key value _; do
+    case $key in MemTotal: | MemAvailable:) echo "nixwulf-memory $key $value" ;; esac
+  done 2>/dev/null </proc/meminfo
   if command -v nvidia-smi >/dev/null; then
-    nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits | sed 's/^/nixwulf-watts /'
+    nvidia-smi --query-gpu=power.draw,temperature.gpu,clocks.sm --format=csv,noheader,nounits |
+      sed 's/^/nixwulf-nvidia /'
   fi
   :
 }

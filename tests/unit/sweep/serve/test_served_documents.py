@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nixwulf.core.errors import InputError
+from nixwulf.core.files import cache_dir
 from nixwulf.core.schema import check
 from nixwulf.core.web import Reply
 from nixwulf.sweep.serve import counters, proxy, units
@@ -17,6 +18,7 @@ from nixwulf.sweep.serve.service import (
     Service,
     ServiceEvent,
     UnitOfServer,
+    check_address,
     check_name,
     limits_of,
     moment,
@@ -118,6 +120,9 @@ vllm:num_requests_running{engine="0",model_name="m"} 2.0
 vllm:num_requests_waiting{engine="0",model_name="m"} 1.0
 vllm:prompt_tokens_total{engine="0",model_name="m"} 1.5e+03
 vllm:generation_tokens_total{engine="0",model_name="m"} 96.0
+vllm:time_to_first_token_seconds_bucket{engine="0",le="0.5",model_name="m"} 2.0
+vllm:time_to_first_token_seconds_count{engine="0",model_name="m"} 3.0
+vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 1.5
 """
 
 
@@ -134,15 +139,16 @@ def server(**bodies):
 def test_requests_and_tokens_are_read_of_slots():
     fetch = server(slots=json.dumps(SLOTS))
     found = counters.read(fetch, counters.find_path(fetch))
-    assert found == counters.ServerCounters(True, 1, 15, 26)
+    assert found == counters.ServerCounters(True, 1, prompted=15, generated=26)
     idle = server(slots=json.dumps(SLOTS[:1]))
-    assert counters.read(idle, counters.find_path(idle)) == counters.ServerCounters(True, 0, 0, 0)
+    none = counters.ServerCounters(True, 0, prompted=0, generated=0)
+    assert counters.read(idle, counters.find_path(idle)) == none
 
 
 def test_requests_and_tokens_are_read_of_metrics_that_prometheus_reads():
     fetch = server(metrics=METRICS)
     found = counters.read(fetch, counters.find_path(fetch))
-    assert found == counters.ServerCounters(True, 3, 1500, 96)
+    assert found == counters.ServerCounters(True, 3, 1, 1500, 96, 3, 1.5)
 
 
 def test_a_server_without_counters_is_only_asked_whether_it_answers():
@@ -169,11 +175,37 @@ def test_nginx_leads_to_every_server_and_listens_on_the_loopback_alone():
     ]
 
 
-@pytest.mark.skipif(not shutil.which("nginx", path="/usr/sbin:/usr/bin"), reason="no nginx here")
-def test_nginx_itself_finds_nothing_wrong_with_its_configuration(tmp_path):
+def test_nginx_listens_where_others_are_only_by_an_address_with_a_key():
+    with pytest.raises(InputError, match="give a key by --api-key-file FILE"):
+        check_address("192.168.7.5", closed=False)
+    with pytest.raises(InputError, match="is no IPv4 address"):
+        check_address("head", closed=True)
+    assert check_address("", closed=False) == check_address("", closed=True) == "127.0.0.1"
+    open_ = replace(SERVICE, address=check_address("192.168.7.5", closed=True), closed=True)
+    assert "listen 192.168.7.5:18080;" in proxy.config(open_, "/home/user/service")
+    assert (open_.url, open_.local, SERVICE.local) == ("http://192.168.7.5:18080/v1", False, True)
+
+
+@pytest.mark.parametrize("text", ["", "short", "two words of a key", "0123456789abcdef\nmore", '"'])
+def test_a_file_without_a_key_is_refused_and_never_quoted(tmp_path, text):
+    file = tmp_path / "key"
+    file.write_text(text)
+    with pytest.raises(InputError, match="openssl rand -hex 24") as refused:
+        proxy.read_key(file)
+    assert not text or text not in refused.value.message.replace(str(file), "")
+    file.write_text("0123456789abcdef\n")
+    assert proxy.read_key(file) == "0123456789abcdef"
+
+
+NGINX = shutil.which("nginx", path=f"/usr/sbin:/usr/bin:{cache_dir() / 'nginx/usr/sbin'}")
+
+
+@pytest.mark.skipif(not NGINX, reason="no nginx here")
+@pytest.mark.parametrize("key", ["", "0123456789abcdef" * 8])
+def test_nginx_itself_finds_nothing_wrong_with_its_configuration(tmp_path, key):
     file = tmp_path / proxy.FILE
     file.write_text(proxy.config(SERVICE, str(tmp_path)))
-    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin")
-    command = [nginx, "-t", "-p", tmp_path, "-c", file, "-e", "stderr"]
+    (tmp_path / proxy.KEYS).write_text(proxy.known(key))
+    command = [NGINX, "-t", "-p", tmp_path, "-c", file, "-e", "stderr"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
