@@ -71,7 +71,8 @@ def recognises(text: str) -> bool:
         script.run(_plain(text), 1)
     except ShellError:
         return True
-    return bool(script.found or script.unsure) or any(_is_other(x.words[0]) for x in script.others)
+    known = any(_is_other(x.words[0]) or find(x.words[1:]) for x in script.others)
+    return bool(script.found or script.unsure) or known
 
 
 def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None) -> list[Start]:
@@ -104,6 +105,10 @@ def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None)
         for one in re.findall(r"%(\w+)%", text):  # cmd's, as they are written
             shown = shown.replace(f"${{{one}}}", f"%{one}%")
         raise refusal(problem, shown, source.line(shown, line), f"{source}")
+    inline = (one for one in script.others if one.words[0] in wrappers()["blocks"])
+    if block := next(inline, None) if recognises(text) else None:
+        at = ShellError(block.line, wrappers()["blocks"][block.words[0]])
+        raise refusal(at, " ".join(block.words), block.line, f"{source}")
     return [replace(one, line=source.line(" ".join(one.words), one.line)) for one in script.others]
 
 
@@ -486,6 +491,8 @@ def _known(statement: str) -> Sequence[str]:
             if (find(words[n : n + _LONGEST_BEGIN]) and (wrapped or _may_begin(words[:n])))
             or (wrapped and _is_other(words[n]))
         ]
+        if wrapped and not found and {*wrappers()["talk"]}.isdisjoint(words):
+            found = [x for n in range(1, len(words)) if (x := of_image(words[n], words[n + 1 :]))]
     return next((one for one in found if find(one) or _is_other((*one, "")[0])), ())
 
 
@@ -510,10 +517,13 @@ def _split(command: ShellCommand, given: _Values, source: RecipeFile) -> list[St
     while at < len(words) and (RE["assigned"].match(words[at]) or words[at] == "env"):
         environment |= dict([pair(words[at])]) if "=" in words[at] else {}
         at += 1
-    words = of_request(of_package(of_entrypoint(words[at:])))
+    whole = of_entrypoint(words[at:])
+    words = of_request(of_package(whole))
     wrapped = PurePosixPath((*words, "")[0]).name in wrappers()["wrappers"]
     found = _unwrapped(words, {**given, **environment}, source) if wrapped else [started(words)]
-    left = tuple(Omission(one, _WHY["not_run"]) for one in command.dropped)
+    left = [Omission(one, _WHY["not_run"]) for one in command.dropped]
+    if whole[:2] == ("nix", "run") and words[:2] != whole[:2]:
+        left.append(Omission(" ".join(whole[: whole.index("--")]), _WHY["in_toolbox"]))
     return [
         replace(
             one,
@@ -540,7 +550,8 @@ def _unwrapped(words: Sequence[str], given: _Values, source: RecipeFile) -> list
     named = {*wrappers()["wrappers"]}.difference(wrappers()["plain"])
     outer = dropwhile(lambda one: PurePosixPath(one).name not in named, before)
     shown = " ".join(one for one in outer if one not in ("", "--"))
-    around = [Omission(shown, _WHY["in_toolbox"])] if shown else []
+    ranks = PurePosixPath(shown.partition(" ")[0]).name in wrappers()["ranks"]
+    around = [Omission(shown, _WHY["ranks" if ranks else "in_toolbox"])] if shown else []
     return [one.within(environment, around) for one in found]
 
 

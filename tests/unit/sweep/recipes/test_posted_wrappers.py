@@ -1,5 +1,7 @@
 """What stands around a posted command: containers, shells in quotes, labels, files of variables."""
 
+import re
+
 import pytest
 
 from nixwulf.sweep.recipes.pasted import recognises
@@ -7,6 +9,7 @@ from nixwulf.sweep.recipes.pasted import recognises
 NEVER = "commands of a shell are never run here"
 OTHER = "is no engine that nixwulf starts"
 IN_TOOLBOX = "the parameter toolbox takes an image, else the engine on PATH of each node"
+RANKS = "see that nodes and parallelism of the sweep are those that it starts"
 
 
 def model(document):
@@ -117,7 +120,7 @@ def test_what_is_left_out_may_have_what_only_a_shell_knows(imported, around):
     )
     document, named = imported(f"{around} {command}\n")
     assert model(document) == "org/m"
-    assert any("$" in one and one.endswith(IN_TOOLBOX) for one in named)
+    assert any("$" in one and one.endswith((IN_TOOLBOX, RANKS)) for one in named)
 
 
 @pytest.mark.parametrize(
@@ -265,3 +268,56 @@ def test_a_units_file_of_variables_fills_it(imported, text):
 
 def test_without_its_file_a_unit_is_refused(refused):
     assert "has an expansion" in refused(UNIT)
+
+
+def test_hosts_of_mpi_for_mlx_are_nodes_and_its_arguments_are_the_launchers(imported):
+    begin = "mpirun -np 2 -H mac1,mac2 --mca btl_tcp_if_include bridge0"
+    document, named = imported(f"{begin} python -m mlx_lm.generate --model org/m -m 200\n")
+    assert document["matrix"]["nodes"] == [2]
+    assert document["matrix"]["parallelism"] == ["tensor"]
+    assert document["matrix"]["parameters"] == {"n_gen": [200]}
+    assert any("--mca btl_tcp_if_include bridge0" in one for one in named)
+    _, named = imported("mpirun -np 4 -hostfile hosts vllm serve org/m\n")
+    assert [one for one in named if one.startswith("mpirun -np 4") and one.endswith(RANKS)]
+
+
+def test_the_flake_of_nix_run_is_named(imported):
+    _, named = imported("nix run github:ggml-org/llama.cpp#vulkan -- -m /m/a.gguf -ngl 99\n")
+    begin = "nix run github:ggml-org/llama.cpp#vulkan: "
+    assert [one for one in named if one.startswith(begin) and one.endswith(IN_TOOLBOX)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("docker run -e A=$(b | awk '{print $1}') vllm/vllm-openai:v0.23.1 --model org/m\n", 1),
+        ("export A=1; for i in 1 2; do vllm serve org/m; done\n", 1),
+    ],
+)
+def test_what_only_a_shell_can_follow_is_refused_with_its_line(refused, text, line):
+    assert re.match(f"line {line} has an? (expansion|loop)", refused(text))
+
+
+EUGR = """\
+recipe_version: "1"
+name: one
+model: org/m
+container: vllm-node
+defaults:
+  tensor_parallel: 2
+  max_model_len: 4096
+command: |
+  vllm serve org/m --max-model-len {max_model_len} -tp {tensor_parallel}
+"""
+
+
+PAGE = f"Use this:\n\n```yaml\n{EUGR}```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [(EUGR, "recipe.txt"), (EUGR, "recipe.yaml"), (PAGE, "page.md")]
+)
+def test_a_recipe_of_a_registry_needs_no_suffix(imported, text, name):
+    document, _ = imported(text, name)
+    assert document["matrix"]["nodes"] == [2]
+    assert document["matrix"]["parameters"]["max_model_len"] == [4096]
