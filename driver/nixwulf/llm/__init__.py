@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import first_bytes
@@ -105,12 +104,12 @@ class PlacedModel:
         }
 
 
-def parse_model(name: str, values: Mapping[str, Any], source: str) -> Model:
+def parse_model(name: str, values: Mapping[str, object], source: str) -> Model:
     """The model of a sweep's entry; raises InputError for random weights that cannot be made."""
-    if "random" not in values:
-        keys = ("path", "id", "tokenizer", "hub", "sha256", "served")
-        return Model(name, None, *(values.get(key) for key in keys))
-    return Model(name, random=parse_random_model(values["random"], f"{source}.random"))
+    if isinstance(random := values.get("random"), dict):
+        return Model(name, parse_random_model(random, f"{source}.random"))
+    keys = ("path", "id", "tokenizer", "hub", "sha256", "served")
+    return Model(name, None, *(str(values[key]) if key in values else None for key in keys))
 
 
 def place(

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from nixwulf.core.metric import rank
 from nixwulf.core.query import grouped
@@ -205,8 +204,9 @@ class Section:
         return bool(values) and not any(value.n_samples for value in values)
 
 
-def _coordinates(case: Mapping[str, Any]) -> dict[str, object]:
-    flat = {**case, **case.get("parameters", {})}
+def _coordinates(case: Mapping[str, object]) -> dict[str, object]:
+    given = case.get("parameters")
+    flat = {**case, **(given if isinstance(given, dict) else {})}
     return {key: value for key, value in flat.items() if key not in _NOT_COORDINATES}
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import orjson
@@ -87,13 +87,14 @@ def read_entries(paths: Paths) -> Iterator[Entry]:
     Raises InputError for a bad record, and for two of one identity and different content.
     """
     known = Identities()
-    values: dict[Hashable, Any] = {}
+    values: dict[Hashable, object] = {}
     found = record_paths(paths)
     with progress(found, "Reading", len(found), len(found)) as shown:
         for path in shown:
             record = load(path)
             if known.add(path, record):
-                yield Entry(path, _shared(record, values))
+                _shared(record, values)
+                yield Entry(path, record)
     if len(found) >= _MANY:
         gc.freeze()  # to look through 5,000 for garbage, again and again, takes 3 s
 
@@ -106,12 +107,13 @@ def progress(
     return click.progressbar(steps, length, label, hidden, file=sys.stderr)
 
 
-def _shared(value: Any, known: dict[Hashable, Any]) -> Any:
+def _shared(value: object, known: dict[Hashable, object]) -> object:
     """Keep what is equal in several documents once in memory; known: by text, or hash of bytes."""
     if isinstance(value, str):
         return known.setdefault(value, value)
-    listed = isinstance(value, list) and value and isinstance(value[0], dict | list | str)
-    if not listed and not isinstance(value, dict):
+    if not isinstance(value, dict | list):
+        return value
+    if isinstance(value, list) and not (value and isinstance(value[0], dict | list | str)):
         return value
     # Of 5,000 records a tenth of the time that keys made in Python take.
     key = blake2b(orjson.dumps(value), digest_size=16).digest()

@@ -296,12 +296,12 @@ def _comment(texts: Iterable[str], *, whole: bool = False) -> list[str]:
     return lines
 
 
-def _ends(path: str, place: Mapping[str, Any]) -> list[str]:
+def _ends(path: str, place: Mapping[str, object]) -> list[str]:
     """A node's place on a network, or its end of each cable: a port, or a list of them."""
-    if "links" not in place:
+    if not isinstance(links := place.get("links"), dict):
         return [f"{path} = {_inline(place)}"]
     lines = []
-    for node, end in place["links"].items():
+    for node, end in links.items():
         to = f"{path}.links.{_key(node)}"
         if isinstance(end, list):
             lines += [f"{to} = [", *(f"  {_inline(port)}," for port in end), "]"]

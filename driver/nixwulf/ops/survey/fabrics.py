@@ -137,16 +137,16 @@ def fabric_drafts(wires: Sequence[Wire], reached: set[str]) -> dict[str, FabricD
 def _network(wire: Wire, ports: Ports, group: Sequence[Ports], reached: set[str]) -> FabricDraft:
     """A fabric of one wire; `group` has the cables that hang together with it, and its own."""
     devices = _devices(wire)
-    table = _table(wire, devices, len(ports))
+    kind = _kind(wire, devices)
     return FabricDraft(
         (wire,),
-        table,
+        _table(wire, kind, len(ports)),
         {
-            end.node: _place(end, found, table["kind"])
+            end.node: _place(end, found, kind)
             for end, found in zip(wire.members, devices, strict=True)
         },
         tuple(_headline(wire, ports, group, reached)),
-        _notes(wire, table["kind"], devices),
+        _notes(wire, kind, devices),
     )
 
 
@@ -236,8 +236,7 @@ def _gid_index(end: WireEnd, port: RdmaPort) -> int | None:
     return next((index for index, address in port.gids.items() if address == wanted), None)
 
 
-def _table(wire: Wire, devices: Sequence[Devices], ports: int) -> dict[str, Any]:
-    kind = _kind(wire, devices)
+def _table(wire: Wire, kind: str, ports: int) -> dict[str, object]:
     speed = wire.speed_gbps / ports if wire.speed_gbps else KINDS[kind].usual_gbps
     return {
         "kind": kind,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from nixwulf.core.errors import InputError
 from nixwulf.core.text import did_you_mean, plural
@@ -95,7 +95,7 @@ class Placement:
         return {"fabric_kind": fabric.kind, "cables": cables, "control": bool(fabric.control)}
 
     def refusal(
-        self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, Any]
+        self, engine: Engine, cluster: Cluster, nodes: Sequence[Node], point: Mapping[str, object]
     ) -> str | None:
         """Say why an engine cannot run so; point: its benchmark, parameters, random and shape."""
         for node in nodes:
@@ -105,7 +105,8 @@ class Placement:
                     f"compute on its CPU; take another engine, such as {engines.DEFAULT}"
                 )
         place = {"nodes": self.nodes, "parallelism": self.parallelism, "transport": self.transport}
-        servers = point["parameters"].get("servers", 1)
+        given = point["parameters"]
+        servers = given.get("servers", 1) if isinstance(given, dict) else 1
         if engine.elsewhere and (self.parallelism == REPLICAS or servers > 1):
             return (
                 f"{engine.name} starts no servers, so that it has no replicas or servers; give the "
@@ -319,14 +320,12 @@ def _unsupported(question: Question, candidate: Candidate, placement: Placement)
             f"{len(candidate.nodes)} without one"
         )
     engine = engines.find(question.engine, "--engine")
-    point = point_of(engine, question.model.facts)
-    if candidate.split:
-        point["parameters"]["split"] = candidate.split
-    point["parameters"]["servers"] = candidate.groups
+    split = {"split": candidate.split} if candidate.split else {}
+    point = point_of(engine, question.model.facts, **split, servers=candidate.groups)
     return placement.refusal(engine, question.cluster, candidate.nodes, point)
 
 
-def point_of(engine: Engine, model: ModelFacts) -> dict[str, Any]:
-    """Describe a known model, run with its defaults, to an engine."""
-    defaults = {name: one.default for name, one in engine.parameters.items()}
-    return {"benchmark": "", "random": None, "shape": model.shape, "parameters": defaults}
+def point_of(engine: Engine, model: ModelFacts, **given: object) -> dict[str, object]:
+    """Describe a known model to an engine, run with its defaults but for the parameters given."""
+    parameters = {name: one.default for name, one in engine.parameters.items()} | given
+    return {"benchmark": "", "random": None, "shape": model.shape, "parameters": parameters}
