@@ -27,6 +27,8 @@ unit:
 # Nothing runs beside what measures in the lab.
 test: setup-tests lint
 	$(PYTEST) $(PARALLEL) -m "not lab"
+	@# Else the first test builds it for minutes, and the others wait for it until their time is over.
+	.venv/bin/nixwulf engines install llama.cpp
 	$(PYTEST) -n auto --dist loadfile -m waits
 	$(PYTEST) -m "lab and not (waits or nightly)"
 
