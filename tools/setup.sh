@@ -139,6 +139,10 @@ make_llama_benchy() {
 }
 
 if [ "${BASH_SOURCE[0]}" != "$0" ]; then return; fi
+case "$purpose" in
+'' | tests) ;;
+*) fail "'$purpose' is no purpose; give 'tests', or nothing." ;;
+esac
 mapfile -t packages < <(missing_packages)
 install_packages "${packages[@]}"
 unpack sshd openssh openssh-server "the lab needs"

@@ -107,8 +107,9 @@ def start(
     key = proxy.read_key(api_key_file) if api_key_file else ""
     at = check_address(address, closed=bool(key))
     wish = trial.Wish(target, only, called, slots, context, port, waive, at, closed=bool(key))
+    sweep = trial.sweep_of(target)
     machines, config = options.find_cluster(cluster)
-    plan = trial.plan_of(wish, machines)
+    plan = trial.plan_of(wish, sweep, machines)
     wanted = {node.name for node in plan.cases[0].nodes_of(machines)}
     everyone = connections(machines, config)
     nodes = {one: node for one, node in everyone.items() if one in wanted}

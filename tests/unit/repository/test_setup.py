@@ -104,6 +104,13 @@ def test_what_would_start_a_service_is_not_among_what_is_installed(tmp_path):
     assert {"openssh-server", "nginx", "nginx-light"}.isdisjoint(names)
 
 
+def test_a_purpose_that_there_is_none_of_is_refused_before_anything_is_made():
+    command = ["bash", SCRIPT.resolve(), "nosuch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'nosuch'" in done.stderr
+
+
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not on this machine")
 def test_shellcheck_finds_nothing_in_the_scripts():
     scripts = [*map(str, Path("tools").glob("*.sh")), ".ci/run"]

@@ -86,12 +86,12 @@ class UnitCommand:
     environment: Mapping[str, str]
 
 
-def plan_of(wish: Wish, cluster: Cluster) -> Plan:
-    """The plan of the trial: the one case of a sweep, a recipe or a run, with a short load.
+def plan_of(wish: Wish, sweep: Sweep, cluster: Cluster) -> Plan:
+    """The plan of the trial: the one case of what is wished for, with a short load.
 
-    Raises InputError: it is none of them, has several cases, or one that cannot be served.
+    Raises InputError: it has several cases, or one that cannot be served.
     """
-    plan = make_plan(_sweep(wish.target), cluster, wish.only, wish.waived)
+    plan = make_plan(sweep, cluster, wish.only, wish.waived)
     if len(plan.cases) > 1:
         raise InputError(
             f"{wish.target!r} has {plural(len(plan.cases), 'case')} on {cluster.name!r}; choose "
@@ -113,7 +113,8 @@ def plan_of(wish: Wish, cluster: Cluster) -> Plan:
     return make_plan(parse_sweep(document, wish.target), cluster, "", wish.waived)
 
 
-def _sweep(target: str) -> Sweep:
+def sweep_of(target: str) -> Sweep:
+    """The sweep of a file, a recipe or the folder of a run; raises InputError for none of them."""
     path = Path(target)
     if path.is_dir():
         return sweep_of_run(read_folder(path))

@@ -3,7 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
+from nixwulf.cli.serve import serve
 from nixwulf.core.errors import InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.ssh import Unreachable
@@ -34,7 +36,7 @@ def file_of(folder, nodes="2", parallelism="pipeline", more=""):
 
 
 def plan_of(target, **wish):
-    return trial.plan_of(Wish(target, **wish), load_cluster("lab"))
+    return trial.plan_of(Wish(target, **wish), trial.sweep_of(target), load_cluster("lab"))
 
 
 def test_the_trial_has_the_longest_request_of_the_case_in_every_slot(tmp_path):
@@ -97,3 +99,10 @@ def test_of_nodes_that_are_all_silent_nobody_knows_what_they_serve(monkeypatch):
     with pytest.raises(Unreachable, match="did not answer"):
         control.find_all({"n1": n1})
     assert control.find_all({"n1": n1, "n2": n2}) == []
+
+
+def test_a_file_that_is_not_there_is_named_before_a_cluster_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    asked = CliRunner().invoke(serve, ["start", "nosuch.yaml"])
+    assert isinstance(asked.exception, InputError)
+    assert "nosuch.yaml" in asked.exception.message
