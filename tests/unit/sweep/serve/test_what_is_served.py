@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from nixwulf.cli.serve import serve
-from nixwulf.core.errors import InputError
+from nixwulf.core.errors import EXIT_USAGE, InputError
 from nixwulf.inventory.cluster import load_cluster
 from nixwulf.nodes.ssh import Unreachable
 from nixwulf.plugins.engines.serving import Serving, Started
@@ -104,5 +104,5 @@ def test_of_nodes_that_are_all_silent_nobody_knows_what_they_serve(monkeypatch):
 def test_a_file_that_is_not_there_is_named_before_a_cluster_is_asked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     asked = CliRunner().invoke(serve, ["start", "nosuch.yaml"])
-    assert isinstance(asked.exception, InputError)
-    assert "nosuch.yaml" in asked.exception.message
+    assert asked.exit_code == EXIT_USAGE
+    assert "No nosuch.yaml" in asked.output
