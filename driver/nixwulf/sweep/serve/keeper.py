@@ -147,7 +147,7 @@ class Keeper:
             self._judge(server, looks)
         look = looks[self.service.head]
         if self.service.proxied and look and not look.units[PROXY].process:
-            print(f"{moment()} nginx has ended, and is started again", flush=True)
+            _say(f"{moment()} nginx has ended, and is started again")
             with suppress(NixwulfError):
                 units.start(self.nodes[self.service.head], self.service.name, PROXY)
         self._tell(looks)
@@ -300,6 +300,7 @@ class Keeper:
         server.restarts = recent(server.restarts, time.time())
         try:
             control.stop_server(self.service, server.group, self.nodes)
+            still["kept"] = round(time.monotonic() - began, 1)
             if stay_down(server.restarts, time.time()):
                 server.down = (
                     f"{why} It stays down, for {MOST_RESTARTS} restarts in {HOUR_S / 60:.0f} min "
@@ -353,7 +354,7 @@ class Keeper:
             self.service.name, name, at, state, why, action, evidence, known, count
         )
         document = event.document()
-        print(f"{at} {name}: {action}: {why}", flush=True)
+        _say(f"{at} {name}: {action}: {why}")
         with suppress(OSError, NixwulfError), self._writing:
             check(document, "event", EVENTS)
             with (self.folder / EVENTS).open("a", encoding="utf-8") as file:
@@ -397,3 +398,9 @@ class Keeper:
             "first_tokens": one.told.first_tokens,
             "canary_s": one.canary.seconds,
         }
+
+
+def _say(words: str) -> None:
+    """Write to the watch's log, whose disk may be full: that is no reason to end."""
+    with suppress(OSError):
+        print(words, flush=True)

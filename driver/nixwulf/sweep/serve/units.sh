@@ -27,10 +27,18 @@ write_unit() {
     {
       echo "export PATH='$PATH' HOME='$HOME' NIXWULF_UNIT='nixwulf-serve-$1-$2;'"
       echo "read -r line </proc/\$\$/stat; set -- \${line##*) }"
-      echo "echo \"\$\$ \${20}\" >'$folder/$2.pid'"
+      printf '%s\n' "printf '%-40s\\n' \"\$\$ \${20}\" 1<>'$folder/$2.pid'"
       cat
     } >"$folder/$2.run"
+    : >>"$folder/$2.pid"
+    no_process "$folder/$2"
   )
+}
+
+# Writes that no process is that of the unit with these files. The file keeps its block, for on a full disk
+# there is no other.
+no_process() {
+  printf '%-40s\n' '' 1<>"$1.pid"
 }
 
 # Starts the unit $2 of the service $1. $3 is what it cannot do without, if anything: a model.
@@ -45,7 +53,7 @@ start_unit() {
   clear_session
   trim "$log" 0
   (umask 077 && : >>"$log")
-  rm -f "$folder/$2.pid"
+  no_process "$folder/$2"
   if manager; then
     # shellcheck disable=SC2086
     systemctl $user reset-failed "$name.service" 2>/dev/null
@@ -57,7 +65,7 @@ start_unit() {
     setsid /bin/sh "$folder/$2.run" </dev/null >>"$log" 2>&1 &
   fi
   waited=0
-  while ! [ -s "$folder/$2.pid" ] && [ $waited -lt 40 ]; do
+  while ! living_unit "$folder/$2" && [ $waited -lt 40 ]; do
     sleep 0.05
     waited=$((waited + 1))
   done
@@ -100,7 +108,7 @@ unit_file() {
 # Whether the process of the unit with these files lives; $child is its number, $line of its stat.
 living_unit() {
   child='' since=''
-  { read -r child since <"$1.pid" && read -r line <"/proc/$child/stat"; } 2>/dev/null || return 1
+  { read -r child since <"$1.pid" && [ -n "$child" ] && read -r line <"/proc/$child/stat"; } 2>/dev/null || return 1
   ticks_of "${line##*) }"
   [ "$since" = "$began" ]
 }
@@ -135,7 +143,7 @@ stop_unit() {
     end_all "$child" "$name" ''
   fi
   clear_session
-  rm -f "$folder/$2.pid"
+  [ ! -e "$folder/$2.pid" ] || no_process "$folder/$2"
 }
 
 # Ends what is left of the session of $child, whose leader is gone: while it has members, no other
