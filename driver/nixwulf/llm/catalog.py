@@ -94,7 +94,7 @@ def find(name: str, path: Path = FILE) -> ModelFacts:
     found = [
         (len(alias), model, seen)
         for model in table(path)
-        for alias in (*model.get("aliases", ()), _plain(model["name"]))
+        for alias in (*model.get("aliases", ()), re.sub(r"[^a-z0-9]", "", model["name"].lower()))
         if (seen := re.search(r"[^a-z0-9]*".join(alias) + r"(?![a-z0-9])", name.lower()))
     ]
     if not found:
@@ -167,10 +167,6 @@ def parse(model: Mapping[str, Any]) -> ModelFacts:
         state_width=float(model.get("state_width", 0) * linear),
         streams=model.get("streams", 1),
     )
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def weights_of(name: str, model: ModelFacts, size_gib: float = 0.0) -> Weights:

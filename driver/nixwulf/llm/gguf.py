@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nixwulf.core.files import DATA, read_toml
 from nixwulf.llm import model_facts, random_model
@@ -154,48 +154,48 @@ class _Reader:
         self._at = at
 
 
-def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Header:
+def interpret(fields: Mapping[str, object], tensors: Mapping[str, TensorSize]) -> Header:
     """Read a model by llama.cpp's keys and tensor names; raises one of NOT_OF_A_MODEL.
 
     Layers with tensors of a state, or without heads of a cache, have a state; blocks without either
     (the networks of Nemotron-H) remember nothing. The last blocks may guess ahead (nextn).
     """
-    architecture = fields["general.architecture"]
+    architecture = str(fields["general.architecture"])
 
-    def value(key: str, default: object = 0) -> Any:
+    def value(key: str, default: object = 0) -> object:
         return fields.get(f"{architecture}.{key}", default)
 
-    count, hidden = model_facts.layer_count(value("block_count")), int(value("embedding_length"))
+    def number(key: str, default: int = 0) -> int:
+        return model_facts.integer(value(key, default))
+
+    count, hidden = model_facts.layer_count(value("block_count")), number("embedding_length")
     all_heads = _each(value("attention.head_count", None), count)
     heads = max(all_heads)
     kv_heads = _each(value("attention.head_count_kv", all_heads), count)
-    key = int(value("attention.key_length", hidden // max(1, heads)))
-    width = int(value("attention.value_length", key))
+    key = number("attention.key_length", hidden // max(1, heads))
+    width = number("attention.value_length", key)
     # Files of before llama.cpp knew latent attention have the rank too, and keep every head.
-    latent = int(value("attention.kv_lora_rank")) if value("attention.key_length_mla") else 0
+    latent = number("attention.kv_lora_rank") if value("attention.key_length_mla") else 0
     if latent:
-        key, width = latent + int(value("rope.dimension_count")), 0
-    read = count - int(value("nextn_predict_layers"))
+        key, width = latent + number("rope.dimension_count"), 0
+    read = count - number("nextn_predict_layers")
     names: defaultdict[int, set[str]] = defaultdict(set)
     for block in filter(None, map(_BLOCK.match, tensors)):
         names[int(block[1])].add(block[2])
     kinds = [_kind(names[n], kv_heads[n]) for n in range(read)] + ["ahead"] * (count - read)
     cached = [
-        (1 if latent else number) if kind == "attention" else 0
-        for kind, number in zip(kinds, kv_heads, strict=True)
+        (1 if latent else own) if kind == "attention" else 0
+        for kind, own in zip(kinds, kv_heads, strict=True)
     ]
-    window = int(value("attention.sliding_window") or 0)
+    window = model_facts.integer(value("attention.sliding_window") or 0)
     pattern = value("attention.sliding_window_pattern", _WINDOWS["periods"].get(architecture))
     windows = tuple(window * has_it for has_it in _windowed(pattern, architecture, count))
-    windowed = (
-        int(value("attention.key_length_swa", key)),
-        int(value("attention.value_length_swa", width)),
-    )
+    windowed = number("attention.key_length_swa", key), number("attention.value_length_swa", width)
     widths = [windowed if one else (key, width) for one in windows]
     linear = kinds.count("state")
-    used = int(value("expert_used_count"))
-    experts = used * int(value("expert_feed_forward_length"))
-    experts += int(value("expert_shared_feed_forward_length"))
+    used = number("expert_used_count")
+    experts = used * number("expert_feed_forward_length")
+    experts += number("expert_shared_feed_forward_length")
     tied = "output.weight" not in tensors
     parts = tuple(_part(name, size, read, tied) for name, size in tensors.items())
     sizes = Sizes(
@@ -213,9 +213,9 @@ def interpret(fields: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
         sizes.possible(),
         parts,
         linear_layers=linear,
-        state_width=linear * int(value("ssm.inner_size")) * int(value("ssm.state_size")),
+        state_width=linear * number("ssm.inner_size") * number("ssm.state_size"),
         head_dim=latent or key,
-        experts=int(value("expert_count")),
+        experts=number("expert_count"),
         experts_used=used,
         assumptions=(model_facts.WINDOW_LAYERS_UNKNOWN,) if window and pattern is None else (),
     )
@@ -229,12 +229,10 @@ def _part(name: str, size: TensorSize, read: int, tied: bool) -> Part:
     return Part(size, "input" if "token_embd" in name else "output", unread=unread)
 
 
-def _windowed(
-    pattern: int | Sequence[bool] | None, architecture: str, count: int
-) -> Iterable[bool]:
+def _windowed(pattern: object, architecture: str, count: int) -> Iterable[bool]:
     """Tell which of COUNT layers look at a window alone, by a list of them or their period."""
     if not isinstance(pattern, int):
-        return pattern or [False] * count
+        return pattern if isinstance(pattern, list) and pattern else [False] * count
     full = 0 if architecture in _WINDOWS["full_first"] else pattern - 1
     return (pattern == 0 or n % pattern != full for n in range(count))
 
@@ -247,8 +245,9 @@ def _kind(parts: set[str], kv_heads: int) -> str:
     return "attention" if kv_heads and not state else "state"
 
 
-def _each(value: int | list[int], count: int) -> list[int]:
-    return [int(one) for one in value] if isinstance(value, list) else [int(value)] * count
+def _each(value: object, count: int) -> list[int]:
+    values = value if isinstance(value, list) else [value] * count
+    return [model_facts.integer(one) for one in values]
 
 
 def ensure(model: RandomModel) -> Path:

@@ -272,9 +272,16 @@ def _sum(parts: Iterable[Part]) -> tuple[int, int]:
     return sum(size.weights for size in sizes), sum(size.bytes for size in sizes)
 
 
-def layer_count(value: str | float) -> int:
-    """A count that lists of layers can be made of; raises ValueError."""
-    count = int(value)
+def integer(value: object) -> int:
+    """A number of a header, also one that is written as text; raises TypeError or ValueError."""
+    if not isinstance(value, int | float | str):
+        raise TypeError(f"a {type(value).__name__} in place of a number")
+    return int(value)
+
+
+def layer_count(value: object) -> int:
+    """A count that lists of layers can be made of; raises TypeError or ValueError."""
+    count = integer(value)
     if not 0 < count <= _MOST_LAYERS:
         raise ValueError(f"{count} layers")
     return count

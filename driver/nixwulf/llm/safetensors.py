@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nixwulf.core.errors import InputError
 from nixwulf.core.files import DATA, read_toml, shipped_text
 from nixwulf.llm import model_facts, random_model
-from nixwulf.llm.model_facts import FirstBytes, Header, Part, Sizes, TensorSize
+from nixwulf.llm.model_facts import FirstBytes, Header, Part, Sizes, TensorSize, integer
 from nixwulf.llm.random_model import RandomModel, Tensor
 
 if TYPE_CHECKING:
@@ -47,15 +47,17 @@ _ALONE = {"moe", "mlp"}  # feed-forward networks that are layers of their own
 _WINDOWED = {"sliding_attention", "chunked_attention"}
 
 
-def read(paths: Iterable[str], config: Mapping[str, Any], first_bytes: FirstBytes) -> Header:
+def read(paths: Iterable[str], config: Mapping[str, object], first_bytes: FirstBytes) -> Header:
     """Read a folder's header by its files and config.json; raises one of NOT_OF_A_MODEL."""
-    packed = config.get("quantization_config") or config.get("quantization") or {}
+    packed = config.get("quantization_config") or config.get("quantization")
+    bits = integer(packed.get("bits") or 0) if isinstance(packed, dict) else 0
     tensors: dict[str, TensorSize] = {}
     for path in paths:
-        tensors |= parse(header(path, first_bytes), int(packed.get("bits") or 0))
+        tensors |= parse(header(path, first_bytes), bits)
     if not tensors:
         raise ValueError("no tensors")
-    return interpret(config.get("text_config", config), tensors)
+    of_text = config.get("text_config")
+    return interpret(of_text if isinstance(of_text, dict) else config, tensors)
 
 
 def header(path: str, first_bytes: FirstBytes) -> bytes:
@@ -89,7 +91,7 @@ def _weights(shape: list[int]) -> int:
     return prod(map(int, shape))
 
 
-def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> Header:
+def interpret(config: Mapping[str, object], tensors: Mapping[str, TensorSize]) -> Header:
     """Read a model by its config.json and all tensors; raises one of NOT_OF_A_MODEL.
 
     Packed weights are counted one by one only where config.json has their bits; give another such
@@ -97,10 +99,10 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     """
 
     def first(*keys: str) -> int:
-        return next((int(config[key]) for key in keys if config.get(key)), 0)
+        return next((integer(config[key]) for key in keys if config.get(key)), 0)
 
-    count, hidden = model_facts.layer_count(config["num_hidden_layers"]), int(config["hidden_size"])
-    heads = int(config["num_attention_heads"])
+    count = model_facts.layer_count(config["num_hidden_layers"])
+    hidden, heads = integer(config["hidden_size"]), integer(config["num_attention_heads"])
     head_dim = first("head_dim") or hidden // heads
     kv_heads = first("num_key_value_heads") or heads
     latent = first("kv_lora_rank")
@@ -143,7 +145,7 @@ def interpret(config: Mapping[str, Any], tensors: Mapping[str, TensorSize]) -> H
     )
 
 
-def _listed_kinds(config: Mapping[str, Any], count: int) -> list[str]:
+def _listed_kinds(config: Mapping[str, object], count: int) -> list[str]:
     """The kind of each layer; empty where config.json leaves it to the code of the architecture.
 
     A sliding_window_pattern is a word such as 'LLLG', repeated, or its length (Gemma 3, Cohere 2).
@@ -153,9 +155,9 @@ def _listed_kinds(config: Mapping[str, Any], count: int) -> list[str]:
     if isinstance(pattern, int):
         repeated = ["G" if n % pattern == pattern - 1 else "L" for n in range(count)]
     else:
-        repeated = list(islice(cycle(pattern), count))
-    letters = config.get("hybrid_override_pattern") or repeated
-    return list(kinds or [_KINDS[letter] for letter in letters])
+        repeated = list(islice(cycle(str(pattern)), count))
+    letters = str(config.get("hybrid_override_pattern") or "") or repeated
+    return kinds if isinstance(kinds, list) and kinds else [_KINDS[one] for one in letters]
 
 
 def _part(name: str, size: TensorSize, count: int, tied: bool) -> Part:

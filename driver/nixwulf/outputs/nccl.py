@@ -145,6 +145,8 @@ def read(text: str) -> list[Found]:
     version = _VERSION.search(text)
     warm_up = _WARM_UP.search(text)
     state = ("warm" if int(warm_up[1]) else "cold") if warm_up else None
+    # NCCL's own words, where they are of one only.
+    ways = {how for mark, how in (("NET/IB", "rdma"), ("NET/Socket", "tcp")) if mark in text}
     # The end of an output alone does not show what it measured.
     called = next(filter(None, collective.groups())) if collective else "collective"
     found = metrics([table], called, state)
@@ -156,7 +158,7 @@ def read(text: str) -> list[Found]:
             nodes=exactly(hosts, f"ranks on {hosts} hosts") if hosts else ANY,
             parameters={"ranks": len(ranks)} if ranks else {},
             note=" ".join(version.groups()) if version else "",
-            transport=_transport(text, hosts),
+            transport=ways.pop() if len(ways) == 1 and hosts != 1 else None,
             warnings=(
                 *([_UNCHECKED] if table.unchecked else ()),
                 *([f"The table is cut off at its end, {end.strip()!r}{lost}."] if cut else ()),
@@ -240,12 +242,6 @@ def recognises(text: str) -> bool:
 
 
 TOOL = Tool("nccl-tests", recognises, read, failed=Found("collectives", (), machines=True))
-
-
-def _transport(text: str, hosts: int) -> str | None:
-    """NCCL's own words, where they are of one only."""
-    transports = {how for mark, how in (("NET/IB", "rdma"), ("NET/Socket", "tcp")) if mark in text}
-    return transports.pop() if len(transports) == 1 and hosts != 1 else None
 
 
 def _row(names: Sequence[str], words: Sequence[str], number: int) -> NcclRow:
