@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nixwulf.inventory.platforms import load_platform, platform_names
 from nixwulf.results.record import Record, RecordedEfficiency, RecordedMetric, RecordedPower
@@ -32,11 +32,12 @@ def sources(power: RecordedPower) -> str:
     return ", ".join(f"{source} of {', '.join(names)}" for source, names in nodes.items())
 
 
-def warnings(power: Mapping[str, Any]) -> list[str]:
+def warnings(power: Mapping[str, object]) -> list[str]:
     """A sentence for each node and counter that slowed the run down."""
+    throttled = power.get("throttled")
     return [
         f"Node {held['node']!r} was slowed down while it was measured: {held['counter']}."
-        for held in power.get("throttled", ())
+        for held in (throttled if isinstance(throttled, Sequence) else ())
     ]
 
 

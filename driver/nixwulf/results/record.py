@@ -134,7 +134,7 @@ class Record(TypedDict, total=False):
     case: Required[Any]  # a RecordedCase: sweep/reproduce takes keys of it by a variable
     outcome: Required[str]
     cluster: Required[RecordedCluster]
-    metrics: Required[list[Any]]  # each a RecordedMetric
+    metrics: Required[list[RecordedMetric]]
     provenance: Required[Mapping[str, Any]]
     digest: Required[str]
     repetition: int

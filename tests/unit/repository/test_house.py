@@ -24,7 +24,7 @@ REACHED = {
     "lines of Python": 56_746 + 1_634 + 2_688,
     "files of it": 220 + 8 + 12,
     "median lines of a file": 257,
-    "parameters and results with Any": 248,
+    "parameters and results with Any": 233,
 }
 
 

@@ -28,7 +28,7 @@ from nixwulf.results.identity import (
     identity,
     session_of,
 )
-from nixwulf.results.record import Record, load
+from nixwulf.results.record import Record, RecordedMetric, load
 from nixwulf.results.store import read_folder
 from nixwulf.results.table import TIDY_COLUMNS, as_rows, tidy
 
@@ -528,7 +528,7 @@ def _read(path: Path) -> Iterable[Record]:
 def _with_positions(record: Record) -> Record:
     """The record with nodes in its conditions named by their place, as other clusters have them."""
     places = {node["name"]: f"n{i + 1}" for i, node in enumerate(record.get("nodes", ()))}
-    metrics = [
+    metrics: list[RecordedMetric] = [
         {
             **metric,
             "conditions": {
