@@ -56,7 +56,7 @@ DIVISIONS = {
     *(
         ("sweep/reproduce/outcome.py", division)
         for division in (
-            "facts[key] / all_of_them", "mhz / was", "now[key] / before[key]", "rate / rated",
+            "facts[key] / all_of_them", "mhz / was", "new / old", "rate / rated",
             "size / was", "threads / were", "values[1] / values[0]", "was / size", "was / trip",
         )
     ),
