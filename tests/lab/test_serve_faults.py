@@ -52,7 +52,7 @@ def served(request, lab, asked):  # noqa: F811
         node.script(SMALL)
     said = asked("serve", f"{request.param}.yaml", "--name", NAME, "--port", str(PORT))
     assert "Nobody watches it" not in said
-    (service,) = json.loads(asked("serve", "ls", "--format", "json"))
+    (service,) = json.loads(asked("serve", "ls", "--format", "json"))["services"]
     begin = time.monotonic()
     asked("serve", "restart", NAME)
     yield request.param, service["limits"], time.monotonic() - begin

@@ -30,7 +30,8 @@ def engines(form: str) -> None:
       nixwulf engines --format json
     """
     if not click.get_current_context().invoked_subcommand:
-        (options.print_json if form == "json" else _print)(_found())
+        found = _found()
+        options.print_json({"engines": found}, "engines") if form == "json" else _print(found)
 
 
 @engines.command()

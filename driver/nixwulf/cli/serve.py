@@ -183,7 +183,7 @@ def ls(cluster: str | None, form: str) -> None:
 
     found = [one.service for one in control.find_all(options.find_nodes(cluster, ())[1])]
     if form == "json":
-        options.print_json([one.document() for one in found])
+        options.print_json({"services": [one.document() for one in found]}, "services")
         return
     for one in found:
         servers = plural(len(one.groups), "server")

@@ -21,7 +21,9 @@ def _put_built_programs():
 
 
 def _llama_cpp():
-    rows = json.loads(CliRunner().invoke(engines, ["--format", "json"]).output)
+    document = json.loads(CliRunner().invoke(engines, ["--format", "json"]).output)
+    assert (document["schema_version"], document["kind"]) == ("1.0", "engines")
+    rows = document["engines"]
     return next(row for row in rows if row["engine"] == "llama.cpp")
 
 
