@@ -69,8 +69,7 @@ class Account:
 def account(read: Callable[[str], dict[str, str]], text: str, *, explain: bool = False) -> Account:
     """Account for the numbers of a text after a reader.
 
-    read: of a text its answer, in parts by what they are called; raises ParseError. explain:
-    whether to find out which part each number gave.
+    read: of a text its answer in parts by name, or ParseError; explain: find each number's part.
     """
     cut = text if len(text) <= _MOST_TEXT else text[: text.rfind("\n", 0, _MOST_TEXT) + 1]
     try:
@@ -243,10 +242,7 @@ def _above(heads: Sequence[str], row: str, place: tuple[int, int]) -> str:
 
 
 def _near(used: Iterable[int], lines: Sequence[str]) -> set[int]:
-    """The lines of results, those between them, and on both sides the rest of the program's.
-
-    used: the numbers of lines, from 1 on.
-    """
+    """The lines of results (from 1), those between, and on both sides the rest of the program's."""
     found = set(used)
     for line, after in pairwise(sorted(found)):
         found |= set(range(line, after)) if after - line <= _GAP else set()
@@ -277,10 +273,7 @@ def _mark(line: str) -> str:
 
 
 def by_label(left_out: Iterable[tuple[int, str, str]], *, each: bool = False) -> list[str]:
-    """Each label once, with the first line that has it: 'line 9: Peak requests (5 and 2 more)'.
-
-    each: each line, with all its numbers.
-    """
+    """Each label with its first line, 'line 9: Requests (5 and 2 more)'; or each of its lines."""
     labels = grouped(((label, each and line), (line, number)) for line, label, number in left_out)
     return [
         f"line {alike[0][0]}: {label} ("

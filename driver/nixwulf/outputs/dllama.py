@@ -66,10 +66,7 @@ class Inference:
 
 
 def parse(text: str, *, whole: bool = True) -> Inference:
-    """The inference that the text holds; raises ParseError.
-
-    whole: whether a text that lacks lines of tokens is refused; else it has none of them.
-    """
+    """The inference of a text; raises ParseError, with `whole` also where lines of tokens lack."""
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if match := _ERROR.match(line):
@@ -167,9 +164,8 @@ def metrics(
     """Metrics of the inferences, a sample each: prompt and decode in tok/s.
 
     On several nodes also sync_share, % of a token's time in which the root exchanged values; sent
-    and received, KiB of the root a generated token.
-
-    windows: when each predicted, seconds. state: warm, cold, or None where it is not known.
+    and received, KiB of the root a generated token. windows: when each predicted, seconds. state:
+    warm, cold, or None where it is not known.
     """
     first = results[0]
     conditions = {"n_prompt": first.evaluation.tokens, "n_gen": first.prediction.tokens}

@@ -267,9 +267,8 @@ def _csv_head(line: str) -> list[str]:
 
 
 def _csv_rows(text: str) -> Iterator[LlamaBenchRow]:
-    lines = text.splitlines()
     head: list[str] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if names := _csv_head(line):
             head = names
             continue
@@ -296,8 +295,6 @@ def _separated(line: str, quote: str) -> list[str]:
 
 def _keyed_row(values: Mapping[str, object], line: int) -> LlamaBenchRow:
     """A row of json, jsonl, csv or sql; their keys are the same."""
-    prompt, gen = _count(values, "n_prompt", line), _count(values, "n_gen", line)
-    depth = _count(values, "n_depth", line) if "n_depth" in values else 0
     endpoints = set(_ENDPOINT.findall(str(values.get("gpu_info", ""))))
     backend = str(values.get("backends", ""))
     samples = values.get("samples_ts", [])
@@ -305,9 +302,9 @@ def _keyed_row(values: Mapping[str, object], line: int) -> LlamaBenchRow:
         samples = [samples]
     number = str(values.get("build_number", ""))
     return LlamaBenchRow(
-        n_prompt=prompt,
-        n_gen=gen,
-        n_depth=depth,
+        n_prompt=_count(values, "n_prompt", line),
+        n_gen=_count(values, "n_gen", line),
+        n_depth=_count(values, "n_depth", line) if "n_depth" in values else 0,
         mean=_speed(values.get("avg_ts"), line),
         deviation=_speed(values["stddev_ts"], line) if "stddev_ts" in values else None,
         model=str(values.get("model_type", "")),

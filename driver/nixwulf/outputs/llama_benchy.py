@@ -79,10 +79,7 @@ def report_in(text: str) -> dict[str, object]:
 
 
 def metrics_of(report: Mapping[str, object]) -> list[Metric]:
-    """The metrics of its JSON, with a sample a run or, of what is of each request, a request.
-
-    Raises ParseError.
-    """
+    """The metrics of its JSON, a sample a run or, of requests, a request; raises ParseError."""
     tests = report.get("benchmarks")
     if not isinstance(tests, list) or not all(isinstance(one, dict) for one in tests):
         raise ParseError(f"llama-benchy: benchmarks is {cut(str(tests), 40)!r}, expected objects.")

@@ -53,10 +53,7 @@ class NcclRow:
 
 @dataclass(frozen=True)
 class NcclTable:
-    """All rows; average_gbs is the tool's own mean of the bus bandwidth, None where it is cut off.
-
-    unchecked: the rows whose values the tool did not check.
-    """
+    """All rows, how many the tool left unchecked, and its mean of the bus bandwidth; None: cut."""
 
     rows: tuple[NcclRow, ...]
     average_gbs: float | None

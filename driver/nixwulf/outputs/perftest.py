@@ -54,10 +54,7 @@ class LatencyRow:
 
 @dataclass(frozen=True)
 class BandwidthRow:
-    """Gbit/s of one size and million messages a second; peak is None where it was not measured.
-
-    details: as of a latency.
-    """
+    """Gbit/s of a size, million messages a second; peak None: not measured; details: as above."""
 
     bytes: int
     iterations: int

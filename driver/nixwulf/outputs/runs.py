@@ -213,10 +213,7 @@ _Span = tuple[int, int, tuple[int, int] | None]
 
 @dataclass(frozen=True)
 class _Run:
-    """A part of a text with the results of one run, and the line in which it begins, from 1 on.
-
-    problem: why it cannot be read.
-    """
+    """A part of a text with one run's results; line: its first, from 1; problem: why unreadable."""
 
     line: int
     text: str
@@ -224,10 +221,7 @@ class _Run:
 
 
 def read_runs(tool: Tool, text: str) -> tuple[list[Found], list[str]]:
-    """The cases of all runs, each with its line, and a sentence for each run that has none.
-
-    Raises ParseError where no run can be read.
-    """
+    """The cases of runs with their lines, a sentence for each run without; raises ParseError."""
     found: list[Found] = []
     unread: list[str] = []
     if ignored := _marks(tool.name).get("ignored"):

@@ -222,9 +222,7 @@ def _time(
 
 
 def parse_serve(text: str, *, cut: bool = False) -> ServeResult:
-    """The result of `vllm bench serve`, its JSON file or its output.
-
-    cut: whether a paste may lack lines of it.
+    """The result of `vllm bench serve`, its JSON file or its output, whose paste may be cut.
 
     Raises ParseError: it is no whole result, or has no number where one is.
     """

@@ -405,8 +405,7 @@ def choose(
 ) -> Constants:
     """The constants of an engine on a kind of device.
 
-    kind: vendor of the GPU, or 'cpu'. known: constants by engine and kind; None: those that are
-    shipped.
+    kind: vendor of the GPU, or 'cpu'. known: constants by engine and kind; None: the shipped ones.
 
     Raises InputError: there are none for the engine, or none for it on such a device.
     """

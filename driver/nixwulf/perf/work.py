@@ -322,8 +322,7 @@ def exchange(
     serves one worker after the other, out and back. llama.cpp over RPC: all pairs through the
     client, in as many round trips as it handles.
 
-    servers: nodes that the client reaches by RPC, all but one that computes beside it. size: of
-    what is summed, bytes.
+    servers: as of hops. size: of what is summed, bytes.
     """
     one_way, rate = fabric.rtt_us / 2e6, _bytes_a_second(fabric)
     packed = size * 34 / 64  # Q80: 34 bytes for 32 values

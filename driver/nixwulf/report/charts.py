@@ -139,8 +139,7 @@ class LegendEntry(NamedTuple):
 def entry(style: int | None, words: str, note: str = "") -> LegendEntry:
     """The entry of a style in the legend of a page.
 
-    style: place in the list of colours and shapes; None: that of marks without a name. note: more
-    about it, smaller; may be empty.
+    style: place in the list of looks; None: of marks without a name. note: more of it, or empty.
     """
     return LegendEntry(MARKERS[(style or 0) % len(MARKERS)][2], colour(style), words, note)
 

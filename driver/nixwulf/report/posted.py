@@ -92,9 +92,7 @@ def to_table(records: Iterable[Record], source: str) -> str:
 
 
 def to_csv(records: Iterable[Record], source: str) -> str:
-    """The benchmark.csv of a submission to Spark Arena, which is llama-benchy's CSV.
-
-    source: where they are from, for a sentence.
+    """The benchmark.csv of a submission to Spark Arena: llama-benchy's CSV of records of a source.
 
     Raises InputError: they have no run of llama-benchy, or several configurations.
     """

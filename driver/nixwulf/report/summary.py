@@ -154,10 +154,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Section:
-    """A setting of a report; name: what distinguishes it from the others.
-
-    lines: its cases; entries: its runs in the order in which they started.
-    """
+    """A setting of a report: its cases, its runs as they started; name: what distinguishes it."""
 
     summary: Summary
     setting: Setting
@@ -296,14 +293,11 @@ def _sorted(lines: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
     """Sort by setting, nodes, parallelism, round trip of the fabric, then by the rest."""
 
     def order(line: CaseSummary) -> tuple[object, ...]:
-        link = (
-            min(map(table.rtt_order, line.fabrics), default=math.inf),
-            line.fabric,
-            line.transport,
-        )
+        trip = min(map(table.rtt_order, line.fabrics), default=math.inf)
+        place = (line.nodes, line.parallelism, trip, line.fabric, line.transport)
         # Numbers by size before texts.
         axes = [(isinstance(one, str), one) for one in line.axes.values()]
-        return (line.setting, line.nodes, line.parallelism, *link, axes, line.case, line.variant)
+        return (line.setting, *place, axes, line.case, line.variant)
 
     return tuple(sorted(lines, key=order))
 
@@ -366,9 +360,8 @@ def _values_by_case(records: Iterable[Record]) -> dict[Key, dict[str, dict[str, 
 
 
 def _key_of(row: Mapping[str, object]) -> Key:
-    kind, cluster, platform, case = (
-        str(row[key]) for key in ("kind", "cluster", "platform", "case")
-    )
+    names = ("kind", "cluster", "platform", "case")
+    kind, cluster, platform, case = (str(row[name]) for name in names)
     return setting_of(kind, cluster, platform, row), case
 
 

@@ -164,10 +164,7 @@ class Reading:
     unread: tuple[str, ...]
 
     def sentences(self, *, explain: bool = False) -> Iterator[str]:
-        """Say what it is taken for, with what is left out; and which line gave which metric.
-
-        explain: whether to say the latter, and all that is left out.
-        """
+        """Say what it is taken for and what is left out; explain: all of that, and which lines."""
         found = account(partial(_answer, self.tools), self.text, explain=explain)
         rest = _left_out(by_label(found.left_out), whole=found.whole)
         reasons = [one["failure"]["reason"] for one in self.records if "failure" in one]
@@ -403,8 +400,7 @@ def _described(case: Found) -> str:
 def _apart(cases: Sequence[Found], *, named: bool) -> list[Found]:
     """The cases with parameters for what tells them apart and no other key of a record holds.
 
-    Peers are numbered, for their addresses get into no record. llama.cpp knows by no name the size
-    of many models, and writes ?B.
+    Peers are numbered: no record has addresses. Of many models llama.cpp writes ?B for the size.
     """
     peers = list(dict.fromkeys(case.peer for case in cases if not case.failure))
     found = []

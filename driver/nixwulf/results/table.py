@@ -172,20 +172,17 @@ OF_CASE_COLUMNS: Mapping[str, str] = _COLUMNS["of_case"]
 CASE_KEYS = (*_SETTING_KEYS, "parameters", "nodes", "parallelism", "fabric", "transport", "case")
 METRIC_KEYS = ("metric", "unit", "state", "variant")
 # Sources call machines what they like; what is no run's has to share more: see _same.
-_NO_BASELINE_KEYS = OVER_NODES | {"machine", "engine_version"}
-_BASELINE_KEYS = (
-    *(name for name in COLUMNS if name not in _NO_BASELINE_KEYS),
-    "work",
-    "variant",
-    "same",
-)
+_NO_BASELINE = OVER_NODES | {"machine", "engine_version"}
+_BASELINE_KEYS = (*(one for one in COLUMNS if one not in _NO_BASELINE), "work", "variant", "same")
 _WATTS_COLUMNS = ("watts", "watts_source", "per_watt", "joules_per_token")
 _TOO_MANY = 2**62
 _METRIC_COLUMNS = tuple(TIDY_COLUMNS)[tuple(TIDY_COLUMNS).index("metric") :]
 _COUNTS = ("nodes", "repetition", "n_samples", "n_prompt", "n_gen", "depth")
-_NUMBERS = ("rtt_us", "bandwidth_gbps", "value", "stddev", *PERCENTILES)
-_NUMBERS += ("watts", "per_watt", "joules_per_token", "price_usd", "per_usd")
-_NO_COST = {"watts_source": "", "price_source": ""}
+_MEDIANS = ("rtt_us", "bandwidth_gbps")
+_MEANS = ("watts", "per_watt", "joules_per_token", "price_usd", "per_usd")
+_TEXTS = ("watts_source", "price_source")
+_NUMBERS = (*_MEDIANS, "value", "stddev", *PERCENTILES, *_MEANS)
+_NO_COST = dict.fromkeys(_TEXTS, "")
 _NO_METRIC: dict[str, object] = (
     dict.fromkeys((*METRIC_KEYS, "conditions", "observed", "acceptance"), "")
     | _NO_COST
@@ -377,11 +374,6 @@ def _costs(record: Record) -> dict[int, dict[str, object]]:
                 cost["per_usd"] = metric["value"] / paid.usd
             costs[index] = cost
     return costs
-
-
-_MEDIANS = ("rtt_us", "bandwidth_gbps")
-_MEANS = ("watts", "per_watt", "joules_per_token", "price_usd", "per_usd")
-_TEXTS = ("watts_source", "price_source")
 
 
 def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

@@ -310,10 +310,8 @@ def decide(ranked: Sequence[Ranked], left_s: float) -> Decision:
         if best(ranked) is None:
             return Decision(None, "no strategy could be measured")
         return Decision(None, "no interval of the others reaches the best measured one")
-    for n in queue:
-        if ranked[n].seconds <= left_s:
-            return Decision(n, "")
-    return Decision(None, USED_UP)
+    found = next((n for n in queue if ranked[n].seconds <= left_s), None)
+    return Decision(found, USED_UP if found is None else "")
 
 
 @dataclass
@@ -415,8 +413,7 @@ class SearchState:
             known |= {"rtt_us": trip} if trip else {}
             known |= {"bandwidth_gbps": rate} if rate else {}
             for other, option in enumerate(self.options):
-                prior = prior_of(self.request, option, self.links)
-                if prior is not None:
+                if prior := prior_of(self.request, option, self.links):
                     self.priors[other] = prior
 
 

@@ -197,8 +197,7 @@ def judge(
 ) -> Iterator[Finding]:
     """Judge a machine: its findings in the order of the checks.
 
-    everyone: all machines, itself among them. functions: of the checks that are no text, by
-    name.
+    everyone: all machines, itself among them. functions: of checks that are no text, by name.
     """
     of = replace(subject, others=[one for one in everyone if one is not subject])
     for check in checks().values():

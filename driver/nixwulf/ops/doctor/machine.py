@@ -55,10 +55,8 @@ def _at_most(files: Mapping[str, str], what: str) -> str:
 
 def _pcie_lanes(subject: Subject, check: Check) -> Iterator[Remark]:
     for _, name, files in _devices(subject):
-        now, most = (
-            _width(files.get("device/current_link_width", "")),
-            _width(_at_most(files, "width")),
-        )
+        now = _width(files.get("device/current_link_width", ""))
+        most = _width(_at_most(files, "width"))
         if now and most:
             yield check.when(now < most, f"{name} runs x{now}", f"x{most}, as both ends can")
 
@@ -356,10 +354,8 @@ def _memory_errors(subject: Subject, check: Check) -> Iterator[Remark]:
         name = folder.rpartition("/")[2]
         bad, mended = files.get("ue_count", "0"), files.get("ce_count", "0")
         read = f"{name} counts {bad} not corrected, {mended} corrected"
-        if bad != "0":
-            yield check.bad(read)
-        else:
-            yield check.bad(read, state="warning") if mended != "0" else check.ok(read)
+        state = check.state if bad != "0" else "warning" if mended != "0" else "ok"
+        yield Remark(state, read)
 
 
 def _wired_limit(subject: Subject, check: Check) -> Iterator[Remark]:

@@ -123,6 +123,9 @@ def _abilities(build: str) -> int:
     return len(build.split())
 
 
+Observer = Callable[[str, str, float], None]
+"""Called with a machine's name, the step that goes on there and the share of it that is done."""
+
 _TIMEOUT_S, _MOST_BYTES = 30.0, 1 << 20
 _PULL_S = 6 * 3600.0
 _NOT_FOUND = 127
@@ -220,12 +223,8 @@ def _unknown(entry: Mapping[str, str], why: str) -> str:
     )
 
 
-def pull(
-    nodes: Sequence[Connection], image: str, observer: Callable[[str, str, float], None]
-) -> dict[str, list[str]]:
+def pull(nodes: Sequence[Connection], image: str, observer: Observer) -> dict[str, list[str]]:
     """Bring an image to nodes; of each node the programs of engines that are inside.
-
-    observer: called with a node's name, the step and 0.
 
     Raises NixwulfError: a node lacks podman, cannot pull it or cannot run it.
     """
@@ -260,8 +259,6 @@ _SCRIPT = shipped_text("ops/engines/node.sh")
 _HERE = "this machine"
 _POLL_S = 0.2
 _COPY_S = 3600.0
-Observer = Callable[[str, str, float], None]
-"""Called with a machine's name, the step that goes on there and the share of it that is done."""
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,7 @@ _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.(?:gguf|safetensors)")
 def fetch(found: Repository, file: File, folder: Path) -> Path:
     """A file of a repository below a folder; goes on where an earlier attempt was cut off.
 
-    The library's own download begins anew in each process, so it only fetches what the hub gives to
-    nobody else.
+    The library's own download begins anew in each process: it fetches what only it is given.
     """
     import huggingface_hub
 

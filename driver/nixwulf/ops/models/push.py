@@ -144,11 +144,8 @@ def _source(
             raise InputError(_nowhere(model, {HERE: own, **entries}))
         holder = next(iter([*complete, *unread]))
         right = complete.get(holder) or index_on(nodes[holder], cluster.models, model)
-    for name, one in entries.items():
-        if one.get("digest") == right["digest"]:
-            holder = name
-            break
-    return holder, right["digest"], right["bytes"]
+    same = (name for name, one in entries.items() if one.get("digest") == right["digest"])
+    return next(same, holder), right["digest"], right["bytes"]
 
 
 def _nowhere(model: str, entries: Mapping[str, Document]) -> str:

@@ -107,10 +107,7 @@ def _sentences(left: Iterable[LeftOut], machines: Sequence[Surveyed]) -> Iterabl
 
 @dataclass(frozen=True)
 class _Wire:
-    """A network of a file, or one port of a cable of a mesh: the ends of its nodes.
-
-    port: its number from 1, of a cable that has several; else 0.
-    """
+    """A network of a file, or one port (from 1; 0: the only one) of a mesh's cable: its ends."""
 
     fabric: Fabric
     ends: Mapping[str, Attachment]
@@ -180,12 +177,8 @@ def _of_machines(cluster: Cluster, machines: Sequence[Surveyed], real: Cluster) 
         # By its chip alone a machine is what the file says, if that is more than nothing.
         sure = bool(platforms_of(product_of(machine.signs))) or is_generic(node.platform)
         managed = "deploy" in cluster.document and found.platform not in flake_platforms()
-        if (
-            found.platform != node.platform
-            and sure
-            and not managed
-            and not is_generic(found.platform)
-        ):
+        other = found.platform != node.platform and not is_generic(found.platform)
+        if other and sure and not managed:
             yield (
                 f"Node {node.name!r} is a {machine.signs.called!r}, of the platform "
                 f"{found.platform!r}, and the file has {node.platform!r}."
@@ -254,7 +247,10 @@ _HEAD = (
 def render(draft: ClusterDraft) -> str:
     """The text of a cluster file, with a comment above what it is of."""
     document = draft.document
-    lines = [*_comment([_HEAD]), f"name = {_value(document['name'])}", "", *_nothing(draft)]
+    lines = [*_comment([_HEAD]), f"name = {_value(document['name'])}", ""]
+    if not document["fabrics"]:
+        lines += _comment(["No two of these nodes reach each other on a wire: below is why."])
+        lines += ["[fabrics]", ""]
     for name, fabric in document["fabrics"].items():
         lines += _comment(draft.notes.get(("fabrics", name), ()))
         lines += [f"[fabrics.{_key(name)}]", *_keys(fabric, ("fabrics", name), draft.notes), ""]
@@ -269,13 +265,6 @@ def render(draft: ClusterDraft) -> str:
     if draft.left_out:
         lines += [*_comment(["Left out, and why:"]), *_comment(draft.left_out)]
     return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _nothing(draft: ClusterDraft) -> list[str]:
-    if draft.document["fabrics"]:
-        return []
-    lines = _comment(["No two of these nodes reach each other on a wire: below is why."])
-    return [*lines, "[fabrics]", ""]
 
 
 def _keys(

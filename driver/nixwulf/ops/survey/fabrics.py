@@ -98,8 +98,7 @@ Devices = tuple[RdmaPort, ...]
 class FabricDraft:
     """A fabric of the file; several wires are cables of one mesh.
 
-    table: its keys. places: each node's part of it. headline: the comment above the table; notes:
-    above each key.
+    table: its keys. places: each node's part. headline: the comment above it; notes: above keys.
     """
 
     wires: tuple[Wire, ...]

@@ -80,12 +80,8 @@ def parse(node: Node, text: str) -> Surveyed:
         sections.get("addresses", ""), lines, found, sections.get("folders", "").splitlines()
     )
     if sections.get("kernel", "").strip() == macos.SYSTEM:
-        ports = macos.interfaces(
-            *(
-                sections.get(name, "")
-                for name in ("interfaces", "ports", "thunderbolt", "rdma-ports")
-            )
-        )
+        names = ("interfaces", "ports", "thunderbolt", "rdma-ports")
+        ports = macos.interfaces(*(sections.get(name, "") for name in names))
     session = sections.get("ssh", "").split()
     reached_at = session[2] if len(session) == 4 else ""  # noqa: PLR2004 - both ends' address and port
     cores = re.search(r"Total Number of Cores: ([0-9]{1,3})\b", sections.get("displays", ""))

@@ -202,8 +202,7 @@ class LeftOut:
 class Wire:
     """A network that machines reach each other on, one interface each.
 
-    mtu: bytes of the largest packet that passed between all of them, or the least MTU of their
-    interfaces where mtu_known is False.
+    mtu: bytes of the largest packet that passed between all; if not mtu_known, their least MTU.
     """
 
     members: tuple[WireEnd, ...]

@@ -196,8 +196,7 @@ def _threads(record: Record) -> Iterator[Diagnostic]:
 def _link(record: Record) -> Iterator[Diagnostic]:
     """Say what is wrong with the link; a lab's is compared with the shape that was asked for.
 
-    Predictions are made with the link as it was measured, so it makes a case slow and not slower
-    than predicted.
+    Predictions take the link as it was measured: it makes a case slow, not slower than predicted.
     """
     fabric, case = record.get("fabric", {}), record["case"]
     if case.get("transport") != "tcp" or "kind" not in fabric:
@@ -269,8 +268,7 @@ _LEAST_BYTES = 65536  # smaller messages are bound by their number
 def judged(record: Record) -> str:
     """Compare its best value of each metric of a link with the usual one, and say what mends it.
 
-    The best, since small messages and first tries are slow of themselves. Empty where it measured
-    no link, or nothing is known of such a one.
+    The best, since small messages and first tries are slow. Empty without a link or usual value.
     """
     best: dict[str, RecordedMetric] = {}
     for metric in record.get("metrics", ()):

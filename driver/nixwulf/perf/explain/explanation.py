@@ -130,8 +130,7 @@ class Explained:
     roofline: what no machine of this kind can exceed, tok/s; None where it is not known.
     causes: facts that are off, with what each costs. remedies: faster ways to run it. calibrated:
     the prediction stands on what the same run measured, which the same facts may have slowed.
-    record: the first of its runs; conditions: those of the metric; cluster_file: of its run, empty
-    where that is not known.
+    record: the first of its runs; conditions: of the metric; cluster_file: of its run, or empty.
     """
 
     record: Record
@@ -300,8 +299,7 @@ def _setting(one: MeasuredCase, subject: CaseInputs, baselines: BaselineIndex) -
     if one.metric == "prompt":
         if not strategy.n_prompt:
             raise InputError("The record lacks the length of the prompt.")
-        slow = next((node.name for node in platforms if not node.tflops), "")
-        if slow:
+        if slow := next((node.name for node in platforms if not node.tflops), ""):
             raise InputError(f"The compute_tflops of {slow!r} are not known.")
     return PredictionInputs(
         platforms, subject.model, strategy, subject.fabric, constants, one.metric

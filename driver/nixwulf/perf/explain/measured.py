@@ -36,8 +36,7 @@ class MeasuredCase:
     """A metric of all records of one case: mean of the values, tokens a second of all sequences.
 
     record: the first of its runs; conditions: those of the metric; diagnostics: of all runs, one of
-    a sentence; error: standard error of the value as a share of it, 0 where no run has several
-    samples.
+    a sentence; error: standard error as a share of the value, 0 where no run has several samples.
     """
 
     record: Record
@@ -164,11 +163,8 @@ def measured_in(records: Sequence[Record]) -> tuple[list[MeasuredCase], list[Unm
     groups = defaultdict(list)
     rest = []
     for record in records:
-        speeds = [
-            metric
-            for metric in record.get("metrics", ())
-            if is_predicted(metric["name"], metric["unit"])
-        ]
+        metrics = record.get("metrics", ())
+        speeds = [one for one in metrics if is_predicted(one["name"], one["unit"])]
         for metric in speeds:
             whose = f"{identity.case_id(record)} {record.get('cluster', {}).get('name')}"
             key = (whose, metric["name"], canonical(metric["conditions"]))

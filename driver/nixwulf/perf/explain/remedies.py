@@ -171,9 +171,8 @@ def _at_its_least(model: ModelFacts) -> ModelFacts:
     weights = model.weights
     if not weights.assumptions:
         return model
-    return model.quantized(
-        replace(weights, other_bits=min(weights.other_bits, weights.routed_bits))
-    )
+    least = min(weights.other_bits, weights.routed_bits)
+    return model.quantized(replace(weights, other_bits=least))
 
 
 def _at_its_best(node: PlatformFacts) -> PlatformFacts:

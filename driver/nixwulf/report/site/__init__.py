@@ -232,9 +232,7 @@ class Site:
                 "why_not": why_not(own),
                 "fabric": fabric_name(own[0]) if own[0].crosses else "",
             }
-            details = {
-                key: value for key, value in source.record.items() if key not in _SHOWN_ABOVE
-            }
+            details = {k: one for k, one in source.record.items() if k not in _SHOWN_ABOVE}
             text = self._render("record.html.j2", **context, details=details)
             if len(text.encode()) >= MOST_BYTES:
                 text = self._render("record.html.j2", **context, details={})

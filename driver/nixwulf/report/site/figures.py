@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -39,8 +39,7 @@ _COMPARED = {name for name, known in METRICS.items() if known.compared}
 class _Kind:
     """A kind of chart, as data/site.toml has it: its x, which rows have a place in it, its lines.
 
-    metric, unit: of its rows, empty for any; rate: whether they are rates that add up; several:
-    whether they are of several nodes.
+    metric, unit: of its rows, empty for any; rate: they add up; several: they are of more nodes.
     """
 
     heading: str
@@ -158,10 +157,7 @@ def _chart(
 
 
 def _line(kind: _Kind, rows: Sequence[SiteRow], look: Look, several: bool) -> Curve:
-    """Draw a line: over nodes with the look of its marks, else it joins several looks.
-
-    several: whether the chart has more than one way to split the work.
-    """
+    """A line, over nodes as its marks look, else joining looks; several: ways to split the work."""
     points = _means(kind, rows)
     if kind.by_nodes:
         return Curve(points, look.style(max(rows, key=lambda row: row.nodes)))
@@ -189,8 +185,7 @@ def _model(row: SiteRow) -> str:
 class _Strips:
     """Charts with a line for each machine or model, of the rows that share a panel.
 
-    panel, line: what rows of one chart and of one line have in common; known: what the names of the
-    lines show of their marks.
+    panel, line: what rows of a chart and of a line share; known: what the lines' names show.
     """
 
     heading: str
@@ -274,15 +269,7 @@ def explained(rows: Iterable[SiteRow], sources: Iterable[Source]) -> list[SiteRo
         plan = read_plan(place) if place.exists() else None
         for one in explain_records([(source.record, plan) for source in own])[0]:
             found[folder, case_id(one.record), one.metric].append(one)
-    return [
-        replace(
-            row,
-            explained=_explanation_of(
-                row, found[_folder(row.source), case_id(row.source.record), row.metric]
-            ),
-        )
-        for row in rows
-    ]
+    return [replace(row, explained=_explanation_of(row, found)) for row in rows]
 
 
 def words(rows: Sequence[SiteRow]) -> list[tuple[str, list[str]]]:
@@ -333,8 +320,10 @@ def _folder(source: Source) -> Path:
     return source.entry.path.parent
 
 
-def _explanation_of(row: SiteRow, found: Sequence[Explained]) -> Explained | None:
-    for one in found:
+def _explanation_of(
+    row: SiteRow, found: Mapping[tuple[Path, str, str], Sequence[Explained]]
+) -> Explained | None:
+    for one in found.get((_folder(row.source), case_id(row.source.record), row.metric), ()):
         asked = one_name(one.conditions)
         if row.unit == "tok/s" and all(row.conditions.get(k) == v for k, v in asked.items()):
             return one

@@ -34,8 +34,7 @@ _LONGEST_TITLE = 44
 class Figure:
     """Charts of one kind, each with the rows of its marks.
 
-    drawn: those that stand on the page, as it has them; note: what is not drawn;
-    prediction_notes: about the predictions of the rows.
+    drawn: those on the page, as it has them; note: what is not; prediction_notes: of the rows.
     """
 
     heading: str

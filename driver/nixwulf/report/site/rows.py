@@ -390,9 +390,7 @@ def _platform(name: str, rows: Sequence[SiteRow]) -> tuple[str, list[Fact]]:
     facts = []
     about = ""
     with suppress(InputError):  # 'nixwulf validate' reports a broken platform file
-        document: Mapping[str, Any] = {}
-        if name in platform_names():
-            document = load_platform(name)
+        document: Mapping[str, Any] = load_platform(name) if name in platform_names() else {}
         about = document.get("description", "")
         for key, (words, unit) in _PLATFORM_FACTS.items():
             if key in document:

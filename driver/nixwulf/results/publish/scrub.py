@@ -145,8 +145,7 @@ class Scrubber:
     def text(self, text: str) -> str:
         """A text without what is known or looks private.
 
-        Others read it with its longest lines joined, or without its escapes, where only that shows
-        something private.
+        Its longest lines are joined, or escapes dropped, where only that shows what is private.
         """
         if not text or text in self.closed:
             return text

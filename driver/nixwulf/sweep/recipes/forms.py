@@ -61,10 +61,7 @@ def recognises_recipe(document: object) -> TypeGuard[dict[str, object]]:
 
 
 def read_recipe(document: Mapping[str, object], source: str) -> Start:
-    """The default variant, with the features that are on where nobody chooses.
-
-    Raises InputError for keys of another type than theirs.
-    """
+    """The default variant, with its usual features; raises InputError for keys of other types."""
     model, features = dict(_pairs(document["model"])), document.get("features") or {}
     opt_in = document.get("opt_in_features") or []
     variants = document.get("variants") or {}

@@ -40,9 +40,7 @@ _OF_THE_MODEL = "mtp"  # deepseek_mtp, qwen3_next_mtp, ... are older names of it
 class Drafting:
     """What flags say of a draft; model: a name on Hugging Face or a path; tokens: for a step.
 
-    hub: its name on Hugging Face where a flag of its own has it.
-
-    more: further keys, for the engine as they are.
+    hub: its name there where a flag of its own has it. more: further keys, for the engine as is.
     """
 
     method: str = ""
@@ -84,10 +82,7 @@ class Drafting:
 
 @dataclass
 class _Found:
-    """What the flags of a command line give, as they are read.
-
-    parameters: of the engine and the benchmark.
-    """
+    """What the flags of a command line give; parameters: of the engine and the benchmark."""
 
     line: CommandLine
     parameters: Mapping[str, Parameter]
@@ -272,9 +267,8 @@ def _take(found: _Found, flag: Flag, name: str, text: str, source: str) -> None:
     elif flag.key == "nodes":
         found.splits[flag.parallelism] = int(value)
         if flag.why:
-            found.left_out.append(
-                Omission(f"{shown}, read as {plural(int(value), 'node')}", flag.why)
-            )
+            read = f"{shown}, read as {plural(int(value), 'node')}"
+            found.left_out.append(Omission(read, flag.why))
     else:
         found.values.setdefault(flag.key, {})[value] = None
         if flag.reads == "percent" and not math.isclose(float(text) * 100, int(value)):

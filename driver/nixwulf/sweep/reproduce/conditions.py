@@ -86,10 +86,7 @@ def metrics_of(record: Record, name: str, conditions: Mapping[str, object]) -> l
 
 
 def expectations(sweep: Sweep) -> tuple[Expectation, ...]:
-    """Return what a sweep expects; raises InputError for an unknown record or a missing number.
-
-    Raises InputError too for a sweep that expects nothing.
-    """
+    """What a sweep expects; raises InputError for nothing, an unknown record or no such number."""
     if not sweep.expect:
         raise InputError(
             f"{sweep.source}: it has no 'expect', so there is nothing to repeat; run it by "
@@ -126,10 +123,7 @@ def _expectation(
 
 
 def reference(name: str, source: str) -> tuple[Record, ...]:
-    """The record of an id or a path, with the other repetitions of a run's case.
-
-    source: what names it, for the message. Raises InputError with the nearest ids.
-    """
+    """The record of an id or path, and its case's repetitions; InputError names the nearest ids."""
     path = Path(name)
     if path.suffix == ".json" and path.is_file():
         case = path.stem.rpartition("-r")[0]
