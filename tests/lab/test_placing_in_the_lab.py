@@ -97,7 +97,8 @@ def test_a_copy_whose_ssh_dies_leaves_nothing_that_passes_for_the_whole(nodes, t
 
     with pytest.raises(KeyboardInterrupt):
         transfer.put(head, large, "/tmp/large/model", interrupt)
-    wait = 'while [ -e "$1.part" ] && [ $((n += 1)) -lt 200 ]; do sleep 0.1; done; ls -A "${1%/*}" 2>/dev/null; :'
+    wait = 'while [ -e "$1.part" ] && [ $((n += 1)) -lt 200 ]; do sleep 0.1; done; '
+    wait += 'ls -A "${1%/*}" 2>/dev/null; :'  # the folder may not have been made yet
     assert head.script(wait, "/tmp/large/model") == ""
 
 
