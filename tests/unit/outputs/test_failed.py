@@ -80,6 +80,7 @@ NO_ROWS = "| model | size | params | backend | ngl | test | t/s |\n| --- | ---: 
 def test_no_key_host_or_folder_of_a_line_gets_into_a_reason_or_a_refusal(
     records, line, private, kept
 ):
+    # no output: the line and the head above
     (record,) = records(f"{line}\n{NO_ROWS}", UserMetadata(("lab",), nodes=1))
     assert private not in str(record)
     assert kept in record["failure"]["reason"]

@@ -56,6 +56,7 @@ def node(before=None, seconds=5.0):
     return seen.seen_node(SERVICE.host("n2"), looked(), before, seconds)
 
 
+# no output: what the watch keeps
 SERVER = {
     "state": "decoding",
     "why": "",
@@ -71,6 +72,7 @@ SERVER = {
     "first_tokens": 3,
     "canary_s": 0.41,
 }
+# no output: what the watch keeps
 SEEN = {
     "at": "2026-11-29T02:00:00.000Z",
     "watched": True,

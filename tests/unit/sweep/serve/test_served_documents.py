@@ -102,7 +102,8 @@ def test_an_event_holds_against_its_schema():
         check(replace(event, action="gone").document(), "event", "test")
 
 
-# As llama-server 0c1e570 of the lab answered GET /slots while one of its two slots computed.
+# hand-made: cut from what llama-server 0c1e570 of the lab answered GET /slots while one of its two
+# slots computed (form: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md)
 SLOTS = [
     {"id": 0, "n_ctx": 1024, "speculative": False, "is_processing": False},
     {
@@ -114,6 +115,7 @@ SLOTS = [
         "next_token": [{"has_next_token": True, "n_remain": 1474, "n_decoded": 26}],
     },
 ]
+# hand-made: (form: https://docs.vllm.ai/en/latest/design/metrics.html)
 METRICS = """
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="m"} 2.0
@@ -186,13 +188,18 @@ def test_nginx_listens_where_others_are_only_by_an_address_with_a_key():
     assert (open_.url, open_.local, SERVICE.local) == ("http://192.168.7.5:18080/v1", False, True)
 
 
-@pytest.mark.parametrize("text", ["", "short", "two words of a key", "0123456789abcdef\nmore", '"'])
+# no output: files of keys
+NO_KEYS = ["", "short", "two words of a key", "0123456789abcdef\nmore", '"']
+
+
+@pytest.mark.parametrize("text", NO_KEYS)
 def test_a_file_without_a_key_is_refused_and_never_quoted(tmp_path, text):
     file = tmp_path / "key"
     file.write_text(text)
     with pytest.raises(InputError, match="openssl rand -hex 24") as refused:
         proxy.read_key(file)
     assert not text or text not in refused.value.message.replace(str(file), "")
+    # no output: a key
     file.write_text("0123456789abcdef\n")
     assert proxy.read_key(file) == "0123456789abcdef"
 
