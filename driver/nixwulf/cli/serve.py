@@ -208,8 +208,7 @@ def status(name: str | None, cluster: str | None, form: str) -> None:
     live = _find(name, cluster)
     service, seen = live.service, control.status(live)
     if form == "json":
-        known = {"name": service.name, "url": service.url, **seen}
-        options.print_json(known, "service-status")
+        options.print_json(control.described(live, seen), "service-status")
     else:
         click.echo(f"{service.name} on {service.head}: {service.url}")
         for server, one in seen["servers"].items():
@@ -319,6 +318,7 @@ def top(cluster: str | None, once: bool, form: str) -> None:
       nixwulf top --once --format json
     """
     from nixwulf.core.document import output
+    from nixwulf.sweep.serve import control
     from nixwulf.sweep.serve import top as screens
 
     nodes = options.find_nodes(cluster, ())[1]
@@ -327,7 +327,7 @@ def top(cluster: str | None, once: bool, form: str) -> None:
         return
     found = screens.look(nodes)
     if form == "json":
-        options.print_json({"services": screens.documents(found)}, "top")
+        options.print_json({"services": [control.described(*one) for one in found]}, "top")
         return
     for live, seen in found:
         output().print(screens.screen(live, seen))

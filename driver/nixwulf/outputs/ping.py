@@ -69,7 +69,7 @@ def parse(text: str) -> Replies:
 
 def recognises(text: str) -> bool:
     """Tell whether the text has ping's statistics."""
-    return _COUNTS.search(_in_english(text)) is not None
+    return "packets transmitted" in (ours := _in_english(text)) and bool(_COUNTS.search(ours))
 
 
 def read(text: str) -> list[Found]:

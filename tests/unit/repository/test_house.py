@@ -19,9 +19,9 @@ import house
 # The median of a file's lines is above its limit since issue 36 merged small files: it asks for
 # files of 250 to 450 lines. `tools/house.py --lines` counts today's.
 # issue 37: +1,800 lines, of which doctor, its checks and families of machines have taken 1,634.
-# issue 38: +3,000 lines, of which two slices of serve have taken 2,698.
+# issue 38: +3,000 lines, of which two slices of serve have taken 2,699.
 REACHED = {
-    "lines of Python": 56_675 + 1_634 + 2_698,
+    "lines of Python": 56_675 + 1_634 + 2_699,
     "files of it": 220 + 8 + 12,
     "median lines of a file": 257,
     "parameters and results with Any": 233,

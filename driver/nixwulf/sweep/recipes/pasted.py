@@ -106,7 +106,7 @@ def read(text: str, source: RecipeFile, values: Mapping[str, str] | None = None)
             shown = shown.replace(f"${{{one}}}", f"%{one}%")
         raise refusal(problem, shown, source.line(shown, line), f"{source}")
     inline = (one for one in script.others if one.words[0] in wrappers()["blocks"])
-    if block := next(inline, None) if recognises(text) else None:
+    if (block := next(inline, None)) and any(find(one.words[1:]) for one in script.others):
         at = ShellError(block.line, wrappers()["blocks"][block.words[0]])
         raise refusal(at, " ".join(block.words), block.line, f"{source}")
     return [replace(one, line=source.line(" ".join(one.words), one.line)) for one in script.others]

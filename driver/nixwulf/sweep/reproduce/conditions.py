@@ -104,7 +104,7 @@ def _expectation(
     case: Mapping[str, object] = _NONE,
     conditions: Mapping[str, object] = _NONE,
 ) -> Expectation:
-    """What an entry of a sweep's 'expect' stands for, by its keys; raises InputError."""
+    """Read an entry of a sweep's 'expect' by its keys; raises InputError."""
     references = reference(record, source)
     found = [one for each in references for one in metrics_of(each, metric, conditions)]
     if not found:

@@ -335,6 +335,11 @@ def events(live: LiveService, count: int | None) -> list[dict[str, object]]:
     return [document for line in text.splitlines() if (document := _read(line))]
 
 
+def described(live: LiveService, seen: SeenService) -> dict[str, object]:
+    """As JSON: the service's name, its URL and all that its watch saw."""
+    return {"name": live.service.name, "url": live.service.url, **seen}
+
+
 def status(live: LiveService) -> SeenService:
     """What its watch last saw, and whether it runs now."""
     seen = _read(units.show(live.head, live.service.name, STATUS)) or {}

@@ -19,7 +19,7 @@ Fetch = Callable[[str], web.Reply]
 
 @dataclass(frozen=True)
 class ServerCounters:
-    """What a server tells of itself; None is what it does not.
+    """Counters of a server; None is what it does not tell.
 
     requests: that it holds, queued: those of them that wait. first_token_s: seconds until their
     first token, summed over first_tokens requests.

@@ -261,9 +261,8 @@ class Keeper:
             if look is None:
                 return None
             told = look.counters
-            found += sum(told.interfaces.get(one, 0) for one in host.interfaces)
+            found += sum(seen.carried(host, look).values())
             found -= told.own if told.management in host.interfaces else 0
-            found += sum(told.rdma[one].carried for one in host.devices if one in told.rdma)
         return found if others else None
 
     def _try_out(self, server: Guarded) -> None:

@@ -83,8 +83,9 @@ class SeenService(TypedDict, total=False):
 
 def seen_node(host: Host, look: NodeLook, before: NodeLook | None, seconds: float) -> SeenNode:
     """A node by a look; before: the one that was made some seconds earlier, if any."""
-    now, then = _carried(host, look), _carried(host, before) if before else {}
-    both = [(carried, then[name]) for name, carried in now.items() if name in then]
+    now, then = carried(host, look), carried(host, before) if before else {}
+    rates_now = (_rate(total, then.get(name), seconds) for name, total in now.items())
+    known = [rate for rate in rates_now if rate is not None]
     earlier = {name: sign.cpu_s for name, sign in before.units.items()} if before else {}
     return {
         "watts": look.watts,
@@ -94,7 +95,7 @@ def seen_node(host: Host, look: NodeLook, before: NodeLook | None, seconds: floa
         "available_bytes": look.memory.get("MemAvailable"),
         "fabric_bytes": now,
         "fabric_errors": {k: v for k, v in look.errors.items() if k in host.interfaces},
-        "fabric_per_s": sum(a - b for a, b in both) / seconds if both and seconds else None,
+        "fabric_per_s": sum(known) if known else None,
         "units": {
             name: {
                 "running": sign.process > 0,
@@ -106,7 +107,8 @@ def seen_node(host: Host, look: NodeLook, before: NodeLook | None, seconds: floa
     }
 
 
-def _carried(host: Host, look: NodeLook) -> dict[str, int]:
+def carried(host: Host, look: NodeLook) -> dict[str, int]:
+    """Bytes, both ways since its boot, of each end of the fabric that a node counts."""
     told = look.counters
     found = {one: told.interfaces[one] for one in host.interfaces if one in told.interfaces}
     return found | {one: told.rdma[one].carried for one in host.devices if one in told.rdma}

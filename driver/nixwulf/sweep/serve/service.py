@@ -125,10 +125,10 @@ class Service:
 
     model: its path on the nodes; called: by what name requests ask for it. record: the id of the
     run that its limits are from. port: of the URL on the first group's node; proxied: whether nginx
-    is there. canary: path and body of the request that tries it out. text:
-    what it answered when it was started, empty where nothing was compared. metrics_port: of
-    Prometheus' text on the loopback of the head, 0 for none. address: where the URL listens;
-    closed: whether nginx lets in only who has the key.
+    is there. canary: path and body of the request that tries it out. text: what it answered when it
+    was started, empty where nothing was compared. metrics_port: of Prometheus' text on the loopback
+    of the head, 0 for none. address: where the URL listens; closed: whether nginx lets in only who
+    has the key.
     """
 
     name: str

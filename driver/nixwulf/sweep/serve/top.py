@@ -29,11 +29,6 @@ def look(nodes: Nodes) -> list[tuple[LiveService, SeenService]]:
     return [(live, control.status(live)) for live in control.find_all(nodes)]
 
 
-def documents(found: Sequence[tuple[LiveService, SeenService]]) -> list[dict[str, object]]:
-    """As JSON: of each service its name, its URL and all that its watch saw."""
-    return [{"name": one.service.name, "url": one.service.url, **seen} for one, seen in found]
-
-
 def screen(live: LiveService, seen: SeenService, more: str = "") -> RenderableType:
     """One service: its URL, its servers and its nodes."""
     service = live.service
